@@ -1,0 +1,133 @@
+"""What each kind of axis contributes to a group element.
+
+A kind is a class with these methods; `KINDS` names those the group has. Another kind of axis
+(rotary, scaled) is another class here and another entry there: nothing else knows of them.
+
+Shapes: a part is "n l", the axes that index it (`per`), and what the kind needs for one axis of
+size s. Parts of two elements broadcast over n and l.
+"""
+
+from collections.abc import Callable
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+from transformer_nfn.space import Kind
+
+#: Draws invertible matrices: (batch shape, size, generator) -> float64 (*batch, size, size).
+MatrixSampler = Callable[[tuple[int, ...], int, torch.Generator], Tensor]
+
+
+class KindAction(Protocol):
+    """The group of one axis."""
+
+    def part_shape(self, size: int) -> tuple[int, ...]:
+        """Shape of a part after n, l and the axes that index it."""
+        ...
+
+    def identity(self, outer: tuple[int, ...], size: int) -> Tensor:
+        """The element that does nothing, for each outer index."""
+        ...
+
+    def sample(
+        self,
+        outer: tuple[int, ...],
+        size: int,
+        generator: torch.Generator,
+        matrices: MatrixSampler,
+    ) -> Tensor:
+        """A random element for each outer index."""
+        ...
+
+    def compose(self, first: Tensor, second: Tensor) -> Tensor:
+        """The part that acts as `first` and then `second`."""
+        ...
+
+    def inverse(self, part: Tensor) -> Tensor:
+        """The part that undoes `part`."""
+        ...
+
+    def act(self, rows: Tensor, part: Tensor, dual: bool) -> Tensor:
+        """Move the last axis of `rows`, "n l per rows s"."""
+        ...
+
+
+class Permuted:
+    """Index tensors p of the last axis: out[i] = in[p[i]], as the paper's [gW]_i = [W]_π(i)."""
+
+    def part_shape(self, size: int) -> tuple[int, ...]:
+        """One index for each entry."""
+        return (size,)
+
+    def identity(self, outer: tuple[int, ...], size: int) -> Tensor:
+        """The identical permutation."""
+        return torch.arange(size).expand(*outer, size)
+
+    def sample(
+        self,
+        outer: tuple[int, ...],
+        size: int,
+        generator: torch.Generator,
+        matrices: MatrixSampler,
+    ) -> Tensor:
+        """Uniform over all permutations."""
+        return torch.rand((*outer, size), generator=generator).argsort(dim=-1)
+
+    def compose(self, first: Tensor, second: Tensor) -> Tensor:
+        """first[second]: out[i] = mid[second[i]] = in[first[second[i]]]."""
+        return torch.take_along_dim(first, second, dim=-1)
+
+    def inverse(self, part: Tensor) -> Tensor:
+        """The inverse permutation."""
+        return part.argsort(dim=-1)
+
+    def act(self, rows: Tensor, part: Tensor, dual: bool) -> Tensor:
+        """Gather along the last axis; a permutation matrix is its own inverse transpose."""
+        return torch.take_along_dim(rows, part.unsqueeze(-2), dim=-1)
+
+
+class Linear:
+    """Matrices G: rows · G, and rows · G⁻ᵀ on the dual axis.
+
+    The paper's M is G_kᵀ (it writes W^(Q) Mᵀ and W^(K) M⁻¹), its N is G_v.
+    """
+
+    def part_shape(self, size: int) -> tuple[int, ...]:
+        """One matrix."""
+        return (size, size)
+
+    def identity(self, outer: tuple[int, ...], size: int) -> Tensor:
+        """The identity matrix."""
+        return torch.eye(size, dtype=torch.float64).expand(*outer, size, size)
+
+    def sample(
+        self,
+        outer: tuple[int, ...],
+        size: int,
+        generator: torch.Generator,
+        matrices: MatrixSampler,
+    ) -> Tensor:
+        """From the given sampler."""
+        return matrices(outer, size, generator)
+
+    def compose(self, first: Tensor, second: Tensor) -> Tensor:
+        """Rows · first · second."""
+        return first @ second
+
+    def inverse(self, part: Tensor) -> Tensor:
+        """The inverse matrix."""
+        inverse: Tensor = torch.linalg.inv(part)
+        return inverse
+
+    def act(self, rows: Tensor, part: Tensor, dual: bool) -> Tensor:
+        """Multiply from the right in the wider of both dtypes, so that only storing rounds."""
+        dtype = torch.promote_types(rows.dtype, part.dtype)
+        matrix = part.to(dtype)
+        if dual:
+            matrix = torch.linalg.inv(matrix).mT
+        return (rows.to(dtype) @ matrix).to(rows.dtype)
+
+
+#: The kinds the group acts on; free axes have none.
+KINDS: dict[Kind, KindAction] = {Kind.PERMUTED: Permuted(), Kind.LINEAR: Linear()}

@@ -1,0 +1,1 @@
+"""Equivariant and invariant layers, derived from the declaration of a block."""

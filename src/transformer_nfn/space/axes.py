@@ -1,0 +1,127 @@
+"""Axes: what the symmetry group may do to each index of a weight tensor."""
+
+import re
+from dataclasses import dataclass
+from enum import Enum
+from typing import NamedTuple
+
+from transformer_nfn.space.errors import DeclarationError
+
+#: Letters with a fixed meaning in every shape of this package; no block may declare them.
+RESERVED = {
+    "n": "networks in a batch",
+    "l": "blocks of a network",
+    "c": "channels of the input",
+    "e": "channels of the output",
+    "d": "outputs of the invariant layer for each channel, D' in the paper",
+    "t": "tokens of a sequence",
+}
+
+#: Letters of the shipped blocks. A block that somebody declares may add its own.
+GLOSSARY = {
+    **RESERVED,
+    "x": "model dimension D",
+    "y": "model dimension D of the second factor of a product",
+    "z": "model dimension and one row for the bias, D + 1, on the query side",
+    "w": "the same on the key side",
+    "h": "attention heads",
+    "g": "groups of heads that share a key and a value head",
+    "m": "heads inside one group",
+    "k": "query and key coordinates, D_k",
+    "v": "value coordinates, D_v",
+    "r": "output of the attention where no skip connection reads it, D",
+    "a": "hidden neurons of the MLP, D_A",
+}
+
+
+class Kind(Enum):
+    """How the group acts on an axis."""
+
+    FREE = "free"
+    """Not at all."""
+    PERMUTED = "permuted"
+    """By a permutation."""
+    LINEAR = "linear"
+    """By an invertible matrix; on the dual axis, written with a star, by its inverse transpose."""
+
+
+@dataclass(frozen=True)
+class Axis:
+    """One label of a declaration: its kind, its size, and the axes that index its group.
+
+    Attributes:
+        kind: What the group does to it.
+        size: A size symbol, or a symbol plus a number: ``"D"``, ``"D + 1"``.
+        per: Labels of permuted axes; the axis has a group element of its own for each of their
+            indices. Keys have one matrix for each head: ``per=("h",)``.
+    """
+
+    kind: Kind
+    size: str
+    per: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        if not _SIZE.fullmatch(self.size):
+            raise DeclarationError(
+                f"size {self.size!r} is not a symbol or a symbol plus a number; "
+                f"write for example 'D' or 'D + 1'"
+            )
+
+    @property
+    def symbol(self) -> str:
+        """The size symbol without its offset."""
+        match = _SIZE.fullmatch(self.size)
+        assert match is not None
+        return match["symbol"]
+
+    @property
+    def offset(self) -> int:
+        """What is added to the size symbol."""
+        match = _SIZE.fullmatch(self.size)
+        assert match is not None
+        return int(match["offset"] or 0)
+
+
+_SIZE = re.compile(r"(?P<symbol>[A-Za-z_]\w*)(?: \+ (?P<offset>\d+))?")
+
+
+def free(size: str) -> Axis:
+    """An axis that the group leaves alone."""
+    return Axis(Kind.FREE, size)
+
+
+def permuted(size: str, per: str = "") -> Axis:
+    """An axis that the group permutes, with a permutation for each index of the axes in `per`."""
+    return Axis(Kind.PERMUTED, size, tuple(per.split()))
+
+
+def linear(size: str, per: str = "") -> Axis:
+    """An axis that GL acts on, with a matrix for each index of the axes in `per`."""
+    return Axis(Kind.LINEAR, size, tuple(per.split()))
+
+
+class Index(NamedTuple):
+    """One axis of one tensor: a label, and whether it is the dual (starred) side of it."""
+
+    label: str
+    dual: bool = False
+
+    def __str__(self) -> str:
+        return self.label + "*" * self.dual
+
+
+def parse_indices(text: str) -> tuple[Index, ...]:
+    """Read the axes of a tensor.
+
+    >>> [str(index) for index in parse_indices("h v* r")]
+    ['h', 'v*', 'r']
+    """
+    indices = []
+    for word in text.split():
+        label = word.removesuffix("*")
+        if not (len(label) == 1 and label.isascii() and label.islower()):
+            raise DeclarationError(
+                f"axis {word!r} in {text!r} is not one lower-case letter, or a letter and a star"
+            )
+        indices.append(Index(label, word.endswith("*")))
+    return tuple(indices)

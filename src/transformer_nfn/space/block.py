@@ -1,0 +1,239 @@
+"""A block declared once as a table of tensors with labelled axes."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any
+
+from torch import Tensor
+
+from transformer_nfn.space.axes import RESERVED, Axis, Index, Kind, parse_indices
+from transformer_nfn.space.errors import DeclarationError
+
+#: What a block computes: (tensors of one block, tokens "n t x", epsilon of its norms) -> tokens.
+BlockFunction = Callable[[Mapping[str, Tensor], Tensor, float], Tensor]
+
+
+@dataclass(frozen=True)
+class Factor:
+    """One factor of a product: a tensor, with its axes as the product names them."""
+
+    tensor: str
+    indices: tuple[Index, ...]
+
+
+@dataclass(frozen=True)
+class Product:
+    """A contraction of two tensors in which every linear axis meets its dual.
+
+    The paper's [WW]^(QK) = Σ_s W^(Q,s) (W^(K,s))ᵀ is ``"Q h x k, K h y k* -> x y"``
+    (Definition "additional terms"; heads are summed, as in the final formulas).
+    """
+
+    factors: tuple[Factor, Factor]
+    indices: tuple[Index, ...]
+
+    @property
+    def contracted(self) -> tuple[str, ...]:
+        """Labels that are summed away, each once, in the order they occur."""
+        kept = {index.label for index in self.indices}
+        labels = [index.label for factor in self.factors for index in factor.indices]
+        return tuple(dict.fromkeys(label for label in labels if label not in kept))
+
+    def __str__(self) -> str:
+        left, right = (f"{f.tensor} {_join(f.indices)}" for f in self.factors)
+        return f"{left}, {right} -> {_join(self.indices)}"
+
+
+@dataclass(frozen=True, eq=False)
+class Block:
+    """The declaration of a block; `declare` makes one from text.
+
+    Everything else is derived from it: shapes, the group and its action, the rows of the layers.
+    """
+
+    name: str
+    axes: Mapping[str, Axis]
+    tensors: Mapping[str, tuple[Index, ...]]
+    products: Mapping[str, Product]
+    function: BlockFunction | None = None
+
+    def labels(self, name: str) -> tuple[Index, ...]:
+        """The axes of a tensor or of a product."""
+        if name in self.tensors:
+            return self.tensors[name]
+        if name in self.products:
+            return self.products[name].indices
+        known = ", ".join([*self.tensors, *self.products])
+        raise DeclarationError(f"block {self.name!r} has no tensor or product {name!r}: {known}")
+
+    def of_kind(self, indices: tuple[Index, ...], kind: Kind) -> tuple[Index, ...]:
+        """Those of the indices whose axis is of a kind, in order."""
+        return tuple(index for index in indices if self.axes[index.label].kind is kind)
+
+    @property
+    def pointwise(self) -> tuple[str, ...]:
+        """Tensors without a linear axis: on them any function of single entries is equivariant.
+
+        In the paper's block that is the MLP part, where the paper applies ReLU.
+        """
+        return tuple(t for t, axes in self.tensors.items() if not self.of_kind(axes, Kind.LINEAR))
+
+    def to_dict(self) -> dict[str, Any]:
+        """The declaration as plain data, without the function it computes."""
+        return {
+            "name": self.name,
+            "axes": {
+                label: {"kind": axis.kind.value, "size": axis.size, "per": " ".join(axis.per)}
+                for label, axis in self.axes.items()
+            },
+            "tensors": {name: _join(indices) for name, indices in self.tensors.items()},
+            "products": {name: str(product) for name, product in self.products.items()},
+        }
+
+    @staticmethod
+    def from_dict(data: Mapping[str, Any]) -> "Block":
+        """The inverse of `to_dict`, with all checks of `declare`."""
+        axes = {
+            label: Axis(Kind(axis["kind"]), axis["size"], tuple(axis["per"].split()))
+            for label, axis in data["axes"].items()
+        }
+        return declare(data["name"], axes, data["tensors"], data["products"])
+
+
+def declare(
+    name: str,
+    axes: Mapping[str, Axis],
+    tensors: Mapping[str, str],
+    products: Mapping[str, str],
+    function: BlockFunction | None = None,
+) -> Block:
+    """Declare a block.
+
+    >>> from transformer_nfn.space import declare, free, permuted
+    >>> mlp = declare(
+    ...     "mlp",
+    ...     axes={"x": free("D"), "a": permuted("D_A")},
+    ...     tensors={"A": "x a", "B": "a x", "bA": "a"},
+    ...     products={},
+    ... )
+    >>> mlp.pointwise
+    ('A', 'B', 'bA')
+
+    Args:
+        name: What error messages and saved models call it.
+        axes: For each one-letter label its kind and size.
+        tensors: For each tensor its axes, ``"h x k"``; a star marks the dual side.
+        products: ``"Q h x k, K h y k* -> x y"``: two tensors, with free axes renamed where
+            both have them, and the axes that stay. The others are summed.
+        function: What the block computes, for tests of invariance and for users.
+
+    Raises:
+        DeclarationError: If the table is not one from which the group and layers can be derived.
+    """
+    block = Block(
+        name,
+        MappingProxyType(dict(axes)),
+        MappingProxyType({t: parse_indices(text) for t, text in tensors.items()}),
+        MappingProxyType({p: _parse_product(p, text) for p, text in products.items()}),
+        function,
+    )
+    _check_axes(block)
+    for tensor, indices in block.tensors.items():
+        _check_indices(block, tensor, indices)
+    for product in block.products:
+        _check_product(block, product)
+    used = {i.label for t in block.tensors for i in block.labels(t)}
+    used |= {i.label for p in block.products for i in block.labels(p)}
+    if unused := sorted(set(block.axes) - used):
+        raise DeclarationError(f"block {name!r} declares axes that no tensor has: {unused}")
+    return block
+
+
+def _join(indices: tuple[Index, ...]) -> str:
+    return " ".join(str(index) for index in indices)
+
+
+def _parse_product(name: str, text: str) -> Product:
+    inputs, arrow, output = text.partition("->")
+    factors = []
+    for part in inputs.split(","):
+        tensor, _, indices = part.strip().partition(" ")
+        factors.append(Factor(tensor, parse_indices(indices)))
+    if not arrow or len(factors) != 2:
+        raise DeclarationError(
+            f"product {name!r} is {text!r}; write two factors, for example "
+            f"'Q h x k, K h y k* -> x y'"
+        )
+    return Product((factors[0], factors[1]), parse_indices(output))
+
+
+def _check_axes(block: Block) -> None:
+    for label, axis in block.axes.items():
+        if label in RESERVED:
+            raise DeclarationError(
+                f"block {block.name!r}: axis {label!r} is reserved for {RESERVED[label]}"
+            )
+        for outer in axis.per:
+            if outer not in block.axes or block.axes[outer].kind is not Kind.PERMUTED:
+                raise DeclarationError(
+                    f"block {block.name!r}: axis {label!r} is declared per {outer!r}, "
+                    f"which must be a permuted axis of the block"
+                )
+            if block.axes[outer].per:
+                raise DeclarationError(
+                    f"block {block.name!r}: axis {label!r} is per {outer!r}, which is itself "
+                    f"indexed; name all outer axes in per and index them by nothing"
+                )
+
+
+def _check_indices(block: Block, name: str, indices: tuple[Index, ...]) -> None:
+    labels = [index.label for index in indices]
+    where = f"block {block.name!r}, {name!r} with axes {_join(indices)!r}"
+    for index in indices:
+        if index.label not in block.axes:
+            raise DeclarationError(f"{where}: axis {index.label!r} is not declared")
+        axis = block.axes[index.label]
+        if labels.count(index.label) > 1:
+            raise DeclarationError(f"{where}: axis {index.label!r} occurs twice")
+        if index.dual and axis.kind is not Kind.LINEAR:
+            raise DeclarationError(f"{where}: only linear axes have a dual, not {index.label!r}")
+        if missing := [outer for outer in axis.per if outer not in labels]:
+            raise DeclarationError(f"{where}: axis {index.label!r} needs {missing} beside it")
+
+
+def _check_product(block: Block, name: str) -> None:
+    product = block.products[name]
+    where = f"block {block.name!r}, product {name!r}"
+    if name in block.tensors:
+        raise DeclarationError(f"{where} has the name of a tensor")
+    for factor in product.factors:
+        if factor.tensor not in block.tensors:
+            raise DeclarationError(f"{where}: no tensor {factor.tensor!r}")
+        _check_indices(block, f"{name}, factor {factor.tensor}", factor.indices)
+        declared = block.tensors[factor.tensor]
+        if len(declared) != len(factor.indices):
+            raise DeclarationError(
+                f"{where}: {factor.tensor} has axes {_join(declared)!r}, "
+                f"not {_join(factor.indices)!r}"
+            )
+        for own, renamed in zip(declared, factor.indices, strict=True):
+            both_free = all(block.axes[i.label].kind is Kind.FREE for i in (own, renamed))
+            same_size = block.axes[own.label].size == block.axes[renamed.label].size
+            if own != renamed and not (both_free and same_size):
+                raise DeclarationError(
+                    f"{where}: {factor.tensor} has {str(own)!r} where the product writes "
+                    f"{str(renamed)!r}; only a free axis may be renamed, to one of its size"
+                )
+    _check_indices(block, name, product.indices)
+    first, second = (set(factor.indices) for factor in product.factors)
+    for index in product.indices:
+        if index not in first | second:
+            raise DeclarationError(f"{where}: no factor has the axis {str(index)!r}")
+    for index in block.of_kind(tuple(first | second), Kind.LINEAR):
+        meets_dual = index in first and Index(index.label, not index.dual) in second
+        meets_dual |= index in second and Index(index.label, not index.dual) in first
+        if index.label not in product.contracted or not meets_dual:
+            raise DeclarationError(
+                f"{where}: the linear axis {str(index)!r} must be summed against its dual"
+            )

@@ -1,0 +1,80 @@
+"""A block declaration with numbers for its sizes."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from math import prod
+from types import MappingProxyType
+
+from transformer_nfn.space.axes import Kind
+from transformer_nfn.space.block import Block
+from transformer_nfn.space.errors import DeclarationError
+
+
+@dataclass(frozen=True, eq=False, init=False)
+class BlockSpec:
+    """A block and its sizes.
+
+    >>> from transformer_nfn.space import PAPER, BlockSpec
+    >>> spec = BlockSpec(PAPER, D=32, heads=2, D_k=16, D_v=16, D_A=64)
+    >>> spec.shape("O"), spec.shape("QK"), spec.weights
+    ((2, 16, 32), (32, 32), 8288)
+    """
+
+    block: Block
+    sizes: Mapping[str, int]
+
+    def __init__(self, block: Block, /, **sizes: int) -> None:
+        """Check the sizes against the declaration.
+
+        Raises:
+            DeclarationError: If a size is missing, unknown or too small.
+        """
+        wanted = dict.fromkeys(axis.symbol for axis in block.axes.values())
+        missing = [symbol for symbol in wanted if symbol not in sizes]
+        unknown = [symbol for symbol in sizes if symbol not in wanted]
+        if missing or unknown:
+            raise DeclarationError(
+                f"block {block.name!r} takes the sizes {', '.join(wanted)}; "
+                f"missing: {', '.join(missing) or 'none'}, unknown: {', '.join(unknown) or 'none'}"
+            )
+        ordered = {symbol: sizes[symbol] for symbol in wanted}
+        object.__setattr__(self, "block", block)
+        object.__setattr__(self, "sizes", MappingProxyType(ordered))
+        indexing = {outer for axis in block.axes.values() for outer in axis.per}
+        for label, axis in block.axes.items():
+            # A permuted axis of size 1 would make "tied" and "summed" rows the same row twice.
+            # Heads are exempt: wherever they meet a linear axis they are tied anyway.
+            splits_rows = axis.kind is Kind.PERMUTED and label not in indexing
+            if self.size(label) < 1 + splits_rows:
+                raise DeclarationError(
+                    f"block {block.name!r}: axis {label!r} ({axis.kind.value}, {axis.size}) has "
+                    f"size {self.size(label)}, needs at least {1 + splits_rows}"
+                )
+
+    def size(self, label: str) -> int:
+        """The length of an axis."""
+        axis = self.block.axes[label]
+        return self.sizes[axis.symbol] + axis.offset
+
+    def shape(self, name: str) -> tuple[int, ...]:
+        """The shape of a tensor or product in one network, channel and block."""
+        return tuple(self.size(index.label) for index in self.block.labels(name))
+
+    @property
+    def weights(self) -> int:
+        """Numbers in one block of one network."""
+        return sum(prod(self.shape(name)) for name in self.block.tensors)
+
+    def __eq__(self, other: object) -> bool:
+        return (
+            isinstance(other, BlockSpec)
+            and self.block.to_dict() == other.block.to_dict()
+            and self.sizes == other.sizes
+        )
+
+    def __hash__(self) -> int:
+        return hash((self.block.name, tuple(self.sizes.items())))
+
+    def __repr__(self) -> str:
+        sizes = ", ".join(f"{symbol}={size}" for symbol, size in self.sizes.items())
+        return f"BlockSpec({self.block.name}, {sizes})"

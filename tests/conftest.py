@@ -1,0 +1,14 @@
+import os
+
+import torch
+from hypothesis import settings
+
+settings.register_profile("dev", max_examples=10, deadline=None)
+# derandomize: CI gives the same verdict on the same commit. No deadline: the first example of a
+# test pays for torch's warm-up.
+settings.register_profile("ci", max_examples=25, deadline=None, derandomize=True, print_blob=True)
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "dev"))
+
+# The tensors of the tests are tiny: threads cost more than they give, and the workers of
+# pytest-xdist would fight for the same cores.
+torch.set_num_threads(1)

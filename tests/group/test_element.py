@@ -1,0 +1,188 @@
+import pytest
+import torch
+from hypothesis import given
+
+from tests.strategies import batches, generator, seeds, specs
+from transformer_nfn.group import (
+    GroupElement,
+    conditioned,
+    random_element,
+    relative_error,
+    uniform,
+)
+from transformer_nfn.space import (
+    GROUPED,
+    PAPER,
+    RESIDUAL,
+    BlockSpec,
+    Kind,
+    ShapeError,
+    WeightBatch,
+    apply_blocks,
+)
+
+LAW = 1e-12
+
+
+def draw(batch: WeightBatch, seed: int) -> GroupElement:
+    return random_element(
+        batch.spec, networks=batch.networks, blocks=batch.blocks, generator=generator(seed)
+    )
+
+
+@given(batches(), seeds)
+def test_identity(batch: WeightBatch, seed: int) -> None:
+    one = GroupElement.identity(batch.spec, networks=batch.networks, blocks=batch.blocks)
+    g = draw(batch, seed)
+    assert relative_error(one(batch), batch) <= LAW
+    assert relative_error((one @ g)(batch), g(batch)) <= LAW
+    assert relative_error((g @ one)(batch), g(batch)) <= LAW
+
+
+@given(batches(), seeds, seeds)
+def test_product_acts_as_one_after_the_other(batch: WeightBatch, s1: int, s2: int) -> None:
+    g, h = draw(batch, s1), draw(batch, s2)
+    assert relative_error((g @ h)(batch), g(h(batch))) <= LAW
+
+
+@given(batches(), seeds, seeds, seeds)
+def test_product_is_associative(batch: WeightBatch, s1: int, s2: int, s3: int) -> None:
+    f, g, h = draw(batch, s1), draw(batch, s2), draw(batch, s3)
+    left, right = (f @ g) @ h, f @ (g @ h)
+    for label, part in left.parts.items():
+        assert relative_error(part.double(), right.parts[label].double()) <= LAW
+
+
+@given(batches(), seeds)
+def test_inverse_undoes(batch: WeightBatch, seed: int) -> None:
+    g = draw(batch, seed)
+    assert relative_error(g.inverse()(g(batch)), batch) <= LAW
+    assert relative_error(g(g.inverse()(batch)), batch) <= LAW
+    one = GroupElement.identity(batch.spec, networks=batch.networks, blocks=batch.blocks)
+    for label, part in (g @ g.inverse()).parts.items():
+        assert relative_error(part.double(), one.parts[label].double()) <= LAW
+
+
+@given(batches(), seeds, seeds)
+def test_the_product_of_the_wrong_order_is_another_element(
+    batch: WeightBatch, s1: int, s2: int
+) -> None:
+    """Negative control: the laws would not notice a commutative group."""
+    g, h = draw(batch, s1), draw(batch, s1 + s2 + 1)
+    assert relative_error((h @ g)(batch), g(h(batch))) > 1e-3
+
+
+@given(batches(channels=1), seeds)
+def test_the_function_of_the_blocks_is_unchanged(batch: WeightBatch, seed: int) -> None:
+    """The paper's theorem "Invariance of Attn", for each declared block."""
+    tokens = torch.randn(
+        batch.networks, 5, batch.spec.size("x"), dtype=torch.float64, generator=generator(seed)
+    )
+    got = apply_blocks(draw(batch, seed)(batch), tokens, eps=0.0)
+    assert relative_error(got, apply_blocks(batch, tokens, eps=0.0)) <= 1e-10
+
+
+@given(batches(PAPER), seeds)
+def test_the_action_is_the_paper_s_definition(batch: WeightBatch, seed: int) -> None:
+    """Definition "Group action", letter by letter, with M = G_kᵀ and N = G_v."""
+    g = draw(batch, seed)
+    got = g(batch)
+    for n in range(batch.networks):
+        for b in range(batch.blocks):
+            tau, pi_o, pi_a = (g.parts[label][n, b] for label in "hra")
+            m, big_n = g.parts["k"][n, b].mT, g.parts["v"][n, b]
+            w = {name: batch[name][n, :, b] for name in batch}
+            out = {name: got[name][n, :, b] for name in got}
+            for i in range(batch.spec.size("h")):
+                t = int(tau[i])
+                q = w["Q"][:, t] @ m[t].T
+                k = w["K"][:, t] @ torch.linalg.inv(m[t])
+                v = w["V"][:, t] @ big_n[t]
+                o = (torch.linalg.inv(big_n[t]) @ w["O"][:, t])[..., pi_o]
+                for name, expected in zip("QKVO", (q, k, v, o), strict=True):
+                    assert relative_error(out[name][:, i], expected) <= LAW
+            assert torch.equal(out["A"], w["A"][:, pi_o][..., pi_a])
+            assert torch.equal(out["B"], w["B"][:, pi_a])
+            assert torch.equal(out["bA"], w["bA"][:, pi_a])
+            assert torch.equal(out["bB"], w["bB"])
+
+
+@given(batches(), seeds)
+def test_products_move_as_their_axes_say(batch: WeightBatch, seed: int) -> None:
+    """Proposition "entries under group action": QK stays, VO is permuted by π_O."""
+    g = draw(batch, seed)
+    for name, product in batch.spec.block.products.items():
+        expected = g.act(batch.product(name), product.indices)
+        assert relative_error(g(batch).product(name), expected) <= 1e-11
+
+
+@given(batches(RESIDUAL, channels=1), seeds)
+def test_pi_o_changes_the_function_of_a_residual_block(batch: WeightBatch, seed: int) -> None:
+    """Negative control: the paper's π_O is no symmetry where a skip connection reads the axis."""
+    tokens = torch.randn(
+        batch.networks, 5, batch.spec.size("x"), dtype=torch.float64, generator=generator(seed)
+    )
+    roll = torch.arange(batch.spec.size("x")).roll(1)
+    moved = batch.replace({"O": batch["O"][..., roll], "A": batch["A"][:, :, :, roll]})
+    expected = apply_blocks(batch, tokens, eps=0.0)
+    assert relative_error(apply_blocks(moved, tokens, eps=0.0), expected) > 1e-3
+
+
+@given(specs(GROUPED), seeds)
+def test_each_group_permutes_its_heads_by_itself(spec: BlockSpec, seed: int) -> None:
+    g = random_element(spec, generator=generator(seed))
+    assert g.parts["m"].shape == (1, 1, spec.size("g"), spec.size("m"))
+    assert g.parts["k"].shape == (1, 1, spec.size("g"), spec.size("k"), spec.size("k"))
+
+
+@given(specs(), seeds)
+def test_one_element_serves_a_batch(spec: BlockSpec, seed: int) -> None:
+    batch = WeightBatch.random(
+        spec, networks=3, blocks=2, generator=generator(seed), dtype=torch.float64
+    )
+    g = random_element(spec, blocks=2, generator=generator(seed))
+    assert relative_error(g(batch)[1:2], g(batch[1:2])) <= LAW
+
+
+@given(specs(), seeds)
+def test_condition_number_is_what_was_asked_for(spec: BlockSpec, seed: int) -> None:
+    g = random_element(spec, generator=generator(seed), matrices=conditioned(100.0))
+    for label, axis in spec.block.axes.items():
+        if axis.kind is Kind.LINEAR:
+            assert torch.linalg.cond(g.parts[label]).flatten().tolist() == pytest.approx(
+                [100.0] * g.parts[label][..., 0, 0].numel()
+            )
+
+
+def test_uniform_matrices_have_entries_within_the_bound() -> None:
+    spec = BlockSpec(PAPER, D=4, heads=2, D_k=30, D_v=3, D_A=5)
+    g = random_element(spec, generator=generator(0), matrices=uniform(10.0))
+    assert 9 < g.parts["k"].abs().max().item() <= 10
+
+
+def test_impossible_condition_numbers_are_refused() -> None:
+    with pytest.raises(ValueError, match=r"at least 1, got 0\.5"):
+        conditioned(0.5)
+
+
+def test_elements_of_the_wrong_shape_are_refused() -> None:
+    spec = BlockSpec(PAPER, D=4, heads=2, D_k=2, D_v=3, D_A=5)
+    other = BlockSpec(PAPER, D=4, heads=2, D_k=2, D_v=3, D_A=6)
+    g = random_element(spec, generator=generator(0))
+    with pytest.raises(ShapeError, match=r"has the parts \['a', 'h', 'k', 'r', 'v'\]"):
+        GroupElement(spec, {"h": g.parts["h"]})
+    with pytest.raises(ShapeError, match=r"part 'k' has shape"):
+        GroupElement(spec, {**g.parts, "k": g.parts["v"]})
+    with pytest.raises(ShapeError, match="does not act on"):
+        g(WeightBatch.random(other, networks=1, generator=generator(0)))
+    with pytest.raises(ShapeError, match="cannot multiply"):
+        g @ random_element(other, generator=generator(0))
+
+
+def test_float32_weights_are_moved_in_float64_and_stay_float32() -> None:
+    spec = BlockSpec(PAPER, D=8, heads=2, D_k=4, D_v=3, D_A=5)
+    batch = WeightBatch.random(spec, networks=2, generator=generator(0))
+    g = random_element(spec, generator=generator(1), matrices=conditioned(1e4))
+    got, exact = g(batch), g(batch.to(dtype=torch.float64))
+    assert got.dtype == torch.float32
+    assert relative_error(got, exact) < torch.finfo(torch.float32).eps
