@@ -10,7 +10,6 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from transformer_nfn.space.block import Product
 from transformer_nfn.space.errors import ShapeError
 from transformer_nfn.space.spec import BlockSpec
 
@@ -207,19 +206,20 @@ class WeightBatch:
         """All weights of a network in one row, block after block, in the declared order."""
         return torch.cat([tensor.flatten(3) for tensor in self.tensors.values()], -1).flatten(2)
 
-    def product(self, name: str) -> Tensor:
-        """A declared product, such as QK, with axes "n c l" and those it declares."""
+    def product(self, name: str, keep: Sequence[str] | None = None) -> Tensor:
+        """A declared product, such as QK, with axes "n c l" and those it declares.
+
+        With `keep`, only these of its axes stay; the others are summed before multiplying, so
+        that the full product never exists.
+        """
         product = self.spec.block.products[name]
-        return torch.einsum(_equation(product), *(self.tensors[f.tensor] for f in product.factors))
+        labels = keep if keep is not None else [index.label for index in product.indices]
+        first, second, out = (
+            "ncl" + "".join(axes)
+            for axes in (*([i.label for i in f.indices] for f in product.factors), labels)
+        )
+        factors = (self.tensors[factor.tensor] for factor in product.factors)
+        return torch.einsum(f"{first},{second}->{out}", *factors)
 
     def __repr__(self) -> str:
         return f"WeightBatch(n={self.networks}, c={self.channels}, l={self.blocks}, {self.spec!r})"
-
-
-def _equation(product: Product) -> str:
-    """The product as an einsum over "n c l" and its axes."""
-    first, second, out = (
-        "ncl" + "".join(index.label for index in indices)
-        for indices in (*(factor.indices for factor in product.factors), product.indices)
-    )
-    return f"{first},{second}->{out}"
