@@ -13,6 +13,10 @@ from transformer_nfn.space.errors import DeclarationError
 #: What a block computes: (tensors of one block, tokens "n t x", epsilon of its norms) -> tokens.
 BlockFunction = Callable[[Mapping[str, Tensor], Tensor, float], Tensor]
 
+#: Limits of a declaration, which may come from a file: rows grow with 2^axes · tensors².
+MAX_AXES = 6
+MAX_TENSORS = 32
+
 
 @dataclass(frozen=True)
 class Factor:
@@ -138,6 +142,11 @@ def declare(
         MappingProxyType({p: _parse_product(p, text) for p, text in products.items()}),
         function,
     )
+    if len(block.tensors) + len(block.products) > MAX_TENSORS:
+        raise DeclarationError(
+            f"block {name!r} has {len(block.tensors)} tensors and {len(block.products)} products, "
+            f"more than {MAX_TENSORS} in all; make repeated parts an axis"
+        )
     _check_axes(block)
     for tensor, indices in block.tensors.items():
         _check_indices(block, tensor, indices)
@@ -189,6 +198,8 @@ def _check_axes(block: Block) -> None:
 
 def _check_indices(block: Block, name: str, indices: tuple[Index, ...]) -> None:
     labels = [index.label for index in indices]
+    if len(labels) > MAX_AXES:
+        raise DeclarationError(f"{name!r} has {len(labels)} axes, more than {MAX_AXES}")
     where = f"block {block.name!r}, {name!r} with axes {_join(indices)!r}"
     for index in indices:
         if index.label not in block.axes:

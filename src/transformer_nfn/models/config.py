@@ -1,0 +1,60 @@
+"""All that is needed to build a model again."""
+
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+from transformer_nfn.layers import DEFAULT_BUDGET
+from transformer_nfn.space import BLOCKS, Block, BlockSpec
+
+
+class NFNConfig(BaseModel):
+    """The shape of a `TransformerNFN`. A part of the model is off where its setting is None.
+
+    Attributes:
+        block: The declaration of the block, as plain data (`Block.to_dict`).
+        sizes: Its sizes.
+        blocks: l, how many blocks a network has.
+        channels: Channels of the equivariant layers; None switches the encoder off.
+        embedding: Numbers in a network's embedding; None leaves it unread.
+        classifier: Numbers in a network's classifier; None leaves it unread.
+        width: The paper's D'.
+        hidden: Width of all MLPs.
+        max_parameters: The budget of each layer.
+        seed: Of the initial parameters.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    block: dict[str, Any]
+    sizes: dict[str, int]
+    blocks: int = Field(ge=1)
+    channels: tuple[int, ...] | None = Field(default=(10,), min_length=1)
+    embedding: int | None = Field(default=None, ge=1)
+    classifier: int | None = Field(default=None, ge=1)
+    width: int = Field(default=1, ge=1)
+    hidden: int = Field(default=10, ge=1)
+    max_parameters: int = DEFAULT_BUDGET
+    seed: int = 0
+
+    @model_validator(mode="after")
+    def _check(self) -> "NFNConfig":
+        if self.channels is None and self.embedding is None and self.classifier is None:
+            raise ValueError("all parts are off; set channels, embedding or classifier")
+        self.spec()
+        return self
+
+    @staticmethod
+    def of(spec: BlockSpec, *, blocks: int, **settings: Any) -> "NFNConfig":
+        """A config for a declared block and its sizes."""
+        return NFNConfig(
+            block=spec.block.to_dict(), sizes=dict(spec.sizes), blocks=blocks, **settings
+        )
+
+    def spec(self) -> BlockSpec:
+        """The block with its sizes; the shipped declaration itself where it is the same."""
+        block = Block.from_dict(self.block)
+        shipped = BLOCKS.get(block.name)
+        if shipped is not None and shipped.to_dict() == block.to_dict():
+            block = shipped
+        return BlockSpec(block, **self.sizes)

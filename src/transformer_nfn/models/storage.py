@@ -1,0 +1,113 @@
+"""Save and load a model: one safetensors file, its config in the file's metadata."""
+
+import json
+import os
+import tempfile
+from math import prod
+from pathlib import Path
+
+import torch
+from pydantic import ValidationError
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
+
+from transformer_nfn.models.config import NFNConfig
+from transformer_nfn.models.nfn import TransformerNFN
+
+#: The value of "format" in the metadata; another number is another layout.
+FORMAT = "transformer-nfn/1"
+
+
+class ModelFileError(ValueError):
+    """A file that is not a model of this package."""
+
+
+def save_model(model: TransformerNFN, path: str | Path) -> None:
+    """Write a model, or nothing: under a temporary name first, then renamed.
+
+    The metadata has ``format`` and ``config``, the config as JSON; the tensors are the state dict.
+    """
+    path = Path(path)
+    metadata = {"format": FORMAT, "config": model.config.model_dump_json()}
+    tensors = {name: tensor.contiguous() for name, tensor in model.state_dict().items()}
+    descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    os.close(descriptor)
+    try:
+        save_file(tensors, temporary, metadata)
+        os.replace(temporary, path)
+    except BaseException:
+        os.unlink(temporary)
+        raise
+
+
+def load_model(path: str | Path) -> TransformerNFN:
+    """Read a model that `save_model` wrote. No code is run, nothing is unpickled.
+
+    Raises:
+        FileNotFoundError: If there is no such file.
+        ModelFileError: If it is no model, or its tensors do not fit its config.
+    """
+    path = Path(path)
+    if not path.is_file():
+        raise FileNotFoundError(f"no model at {path}")
+    try:
+        with safe_open(path, framework="pt") as file:
+            config = _config(path, file.metadata() or {})
+            names = list(file.keys())
+            shapes = {name: tuple(file.get_slice(name).get_shape()) for name in names}
+            _compare(path, shapes, _wanted_shapes(path, config, shapes))
+            model = TransformerNFN(config)
+            model.load_state_dict({name: file.get_tensor(name) for name in names})
+    except SafetensorError as error:
+        raise ModelFileError(f"{path} is not a safetensors file: {error}") from error
+    return model
+
+
+def _wanted_shapes(
+    path: Path, config: NFNConfig, shapes: dict[str, tuple[int, ...]]
+) -> dict[str, tuple[int, ...]]:
+    """Shapes of the tensors that the config asks for, at the cost of what the file really holds.
+
+    The config is the file's own word, so nothing is allocated (device "meta"), and a config that
+    asks for more layers or parameters than the file has is refused before they are counted out.
+    """
+    held = sum(prod(shape) for shape in shapes.values())
+    layers = len(config.channels or ()) + config.blocks
+    try:
+        if layers > len(shapes):
+            raise ValueError(f"it asks for {layers} layers, the file has {len(shapes)} tensors")
+        budget = min(config.max_parameters, held)
+        with torch.device("meta"):
+            model = TransformerNFN(config.model_copy(update={"max_parameters": budget}))
+    except (ValueError, RuntimeError, OverflowError, TypeError) as error:
+        raise ModelFileError(f"the tensors of {path} do not fit its config: {error}") from error
+    return {name: tuple(tensor.shape) for name, tensor in model.state_dict().items()}
+
+
+def _config(path: Path, metadata: dict[str, str]) -> NFNConfig:
+    if metadata.get("format") != FORMAT:
+        raise ModelFileError(
+            f"{path} is no saved model: its metadata has format "
+            f"{metadata.get('format')!r}, expected {FORMAT!r}"
+        )
+    try:
+        return NFNConfig.model_validate(json.loads(metadata.get("config", "")))
+    except (ValidationError, ValueError, KeyError, TypeError, AttributeError) as error:
+        raise ModelFileError(f"{path} has no valid config: {error}") from error
+
+
+def _compare(
+    path: Path, shapes: dict[str, tuple[int, ...]], wanted: dict[str, tuple[int, ...]]
+) -> None:
+    missing = sorted(set(wanted) - set(shapes))
+    unexpected = sorted(set(shapes) - set(wanted))
+    wrong = [
+        f"{name} is {shapes[name]}, expected {wanted[name]}"
+        for name in sorted(set(wanted) & set(shapes))
+        if shapes[name] != wanted[name]
+    ]
+    if missing or unexpected or wrong:
+        raise ModelFileError(
+            f"the tensors of {path} do not fit its config; missing: {missing}, "
+            f"unexpected: {unexpected}, of the wrong shape: {wrong}"
+        )

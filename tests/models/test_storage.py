@@ -1,0 +1,133 @@
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors import safe_open
+from safetensors.torch import load_file, save_file
+
+from tests.strategies import generator
+from transformer_nfn.models import (
+    ModelFileError,
+    NFNConfig,
+    TransformerNFN,
+    load_model,
+    save_model,
+)
+from transformer_nfn.space import PAPER, BlockSpec, NetBatch, WeightBatch, declare, free, permuted
+
+SPEC = BlockSpec(PAPER, D=4, heads=2, D_k=2, D_v=3, D_A=5)
+
+
+def model(seed: int = 3) -> TransformerNFN:
+    return TransformerNFN(NFNConfig.of(SPEC, blocks=2, channels=(3, 2), seed=seed))
+
+
+def test_a_saved_model_predicts_the_same(tmp_path: Path) -> None:
+    saved = model()
+    with torch.no_grad():
+        saved.head.bias.fill_(0.25)
+    save_model(saved, tmp_path / "m.safetensors")
+    loaded = load_model(tmp_path / "m.safetensors")
+    net = NetBatch(WeightBatch.random(SPEC, networks=3, blocks=2, generator=generator(0)))
+    assert torch.equal(loaded(net), saved(net))
+    assert loaded.config == saved.config
+    assert loaded.config.spec().block is PAPER
+    assert [path.name for path in tmp_path.iterdir()] == ["m.safetensors"]
+
+
+def test_a_block_of_one_s_own_travels_with_the_model(tmp_path: Path) -> None:
+    block = declare(
+        "mlp", {"x": free("D"), "a": permuted("D_A")}, {"A": "x a", "B": "a x"}, products={}
+    )
+    spec = BlockSpec(block, D=3, D_A=5)
+    save_model(TransformerNFN(NFNConfig.of(spec, blocks=1)), tmp_path / "m.safetensors")
+    assert load_model(tmp_path / "m.safetensors").config.spec() == spec
+
+
+def test_the_file_is_plain_safetensors_with_a_readable_config(tmp_path: Path) -> None:
+    save_model(model(), tmp_path / "m.safetensors")
+    with safe_open(tmp_path / "m.safetensors", framework="pt") as file:
+        metadata = file.metadata()
+    assert metadata["format"] == "transformer-nfn/1"
+    assert json.loads(metadata["config"])["channels"] == [3, 2]
+
+
+def test_a_failed_save_leaves_the_old_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "m.safetensors"
+    save_model(model(), path)
+    before = path.read_bytes()
+
+    def full(*_: object) -> None:
+        raise OSError("no space left on device")
+
+    monkeypatch.setattr("transformer_nfn.models.storage.save_file", full)
+    with pytest.raises(OSError, match="no space left"):
+        save_model(model(4), path)
+    assert path.read_bytes() == before
+    assert [p.name for p in tmp_path.iterdir()] == ["m.safetensors"]
+
+
+def rewrite(path: Path, **config: Any) -> None:
+    """Change the config in a saved file, and leave its tensors."""
+    with safe_open(path, framework="pt") as file:
+        metadata = file.metadata()
+    tensors = load_file(path)
+    metadata["config"] = json.dumps({**json.loads(metadata["config"]), **config})
+    save_file(tensors, path, metadata)
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        {"channels": [3, 3]},
+        {"channels": [10**9], "max_parameters": 10**18},
+        {"channels": [1] * 100_000},
+        {"blocks": 10**9},
+        {"hidden": 10**15},
+        {"embedding": 10**18},
+        {"sizes": {"D": 10**12, "heads": 2, "D_k": 2, "D_v": 3, "D_A": 5}},
+        {"sizes": {}},
+        {"block": {}},
+        {"block": {"name": "x", "axes": 3, "tensors": {}, "products": {}}},
+        {"unknown": 1},
+    ],
+    ids=lambda config: str(config)[:40],
+)
+def test_files_whose_config_lies_are_refused(tmp_path: Path, config: dict[str, Any]) -> None:
+    path = tmp_path / "m.safetensors"
+    save_model(model(), path)
+    rewrite(path, **config)
+    with pytest.raises(ModelFileError, match=r"m\.safetensors"):
+        load_model(path)
+
+
+def test_a_declaration_with_too_many_rows_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "m.safetensors"
+    save_model(model(), path)
+    labels = "abfghijkmopqrsuvwxyz"
+    axes = {a: {"kind": "permuted", "size": "D", "per": ""} for a in labels}
+    block = {"name": "x", "axes": axes, "tensors": {"W": " ".join(labels)}, "products": {}}
+    rewrite(path, block=block, sizes={"D": 2})
+    with pytest.raises(ModelFileError, match="has 20 axes, more than 6"):
+        load_model(path)
+    many = {f"W{i}": "a" for i in range(40)}
+    block = {"name": "x", "axes": {"a": axes["a"]}, "tensors": many, "products": {}}
+    rewrite(path, block=block, sizes={"D": 2})
+    with pytest.raises(ModelFileError, match="make repeated parts an axis"):
+        load_model(path)
+
+
+def test_other_files_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError, match="no model at"):
+        load_model(tmp_path / "nothing")
+    (tmp_path / "text").write_text("no tensors here")
+    with pytest.raises(ModelFileError, match="is not a safetensors file"):
+        load_model(tmp_path / "text")
+    save_file({"w": torch.zeros(2)}, tmp_path / "other.safetensors")
+    with pytest.raises(ModelFileError, match="its metadata has format None"):
+        load_model(tmp_path / "other.safetensors")
+    save_file({"w": torch.zeros(2)}, tmp_path / "c", {"format": "transformer-nfn/1"})
+    with pytest.raises(ModelFileError, match="no valid config"):
+        load_model(tmp_path / "c")
