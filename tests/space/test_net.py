@@ -2,10 +2,10 @@ import pytest
 import torch
 from torch import nn
 
+from tests.nets import PAPER_SPEC, paper_nets
 from tests.strategies import generator
 from transformer_nfn.group import relative_error
 from transformer_nfn.space import (
-    PAPER,
     BlockSpec,
     NetBatch,
     ShapeError,
@@ -16,24 +16,6 @@ from transformer_nfn.space import (
     free,
     sine_positions,
 )
-
-SPEC = BlockSpec(PAPER, D=32, heads=2, D_k=16, D_v=16, D_A=64)
-
-
-def paper_nets(networks: int, dtype: torch.dtype = torch.float64) -> NetBatch:
-    g = generator(0)
-
-    def normal(*shape: int) -> torch.Tensor:
-        return torch.randn(networks, *shape, generator=g, dtype=dtype) / 4
-
-    blocks = WeightBatch.random(SPEC, networks=networks, blocks=2, generator=g, dtype=dtype)
-    classifier = {
-        "weight1": normal(32, 32),
-        "bias1": normal(32),
-        "weight2": normal(32, 10),
-        "bias2": normal(10),
-    }
-    return NetBatch(blocks, {"weight": normal(16, 32), "bias": normal(32)}, classifier)
 
 
 def test_the_paper_s_mnist_net_has_18506_parameters() -> None:
@@ -85,7 +67,7 @@ def test_parts_must_be_of_the_same_networks() -> None:
 
 
 def test_only_a_network_s_own_weights_are_a_function() -> None:
-    features = WeightBatch.random(SPEC, networks=1, channels=2, generator=generator(0))
+    features = WeightBatch.random(PAPER_SPEC, networks=1, channels=2, generator=generator(0))
     with pytest.raises(ShapeError, match="2 channels are features"):
         apply_blocks(features, torch.zeros(1, 3, 32))
     silent = declare("silent", {"x": free("D")}, {"b": "x"}, {})
