@@ -16,8 +16,8 @@ from transformer_nfn.space import BlockSpec, ShapeError, WeightBatch
 class RowLayer(nn.Module):
     """A layer made of rows; every block of the network has parameters of its own.
 
-    One `nn.Parameter` "l F T" for each group of the plan. `row_parameters` gives a named view for
-    each row.
+    One `nn.Parameter` "l F T" for each matrix of the plan, named by its target and tied axes.
+    `row_parameters` gives a named view for each row.
     """
 
     def __init__(
@@ -47,8 +47,8 @@ class RowLayer(nn.Module):
         self.plan = Plan(rows, sizes, inputs, outputs)
         self.matrices = nn.ParameterDict(
             {
-                group.name: nn.Parameter(torch.empty(blocks, *group.shape))
-                for group in self.plan.groups
+                name: nn.Parameter(torch.empty(blocks, *self.plan.matrix_shape(name)))
+                for name in self.plan.matrices
             }
         )
         self.reset_parameters(generator)
@@ -72,7 +72,7 @@ class RowLayer(nn.Module):
     def row_parameters(self) -> dict[str, Tensor]:
         """For each row's name a view of its parameter, "l" and the axes of `Row.parameter`."""
         return {
-            row.name: self.plan.row_view(row, self.matrices[self.plan.group_of[row.name].name])
+            row.name: self.plan.row_view(row, self.matrices[self.plan.matrix_name(row)])
             for row in self.rows
         }
 
@@ -86,8 +86,7 @@ class RowLayer(nn.Module):
 
     def _run_plan(self, batch: WeightBatch, relu: Collection[str] = ()) -> dict[str, Tensor]:
         self._check(batch)
-        matrices = [self.matrices[group.name] for group in self.plan.groups]
-        return self.plan.run(batch, matrices, relu)
+        return self.plan.run(batch, dict(self.matrices.items()), relu)
 
     def _run_reference(self, batch: WeightBatch) -> dict[str, Tensor]:
         self._check(batch)

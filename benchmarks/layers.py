@@ -1,0 +1,173 @@
+"""Speed of the layers: the plan against the reference, and against its own bare matmuls.
+
+Forward and backward of equivariant layer + ReLU + invariant layer, two blocks of the paper's zoo
+(D=32, 2 heads, D_A=64), one thread. Both ways have the same number of parameters; the reference
+has one leaf tensor for each row, as the paper's own code has, the plan its matrices. The two are
+timed in turns, and a figure is the median over the turns, so that what else the machine does
+touches both alike. "bare" is the time of the plan's matmuls alone: same shapes, operands in place,
+results written into existing memory.
+
+    python benchmarks/layers.py
+    python benchmarks/layers.py --quick --json
+"""
+
+import argparse
+import json
+import platform
+import statistics
+import time
+from collections import Counter
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from transformer_nfn.layers import (
+    EquivariantLayer,
+    InvariantLayer,
+    pointwise_relu,
+    run_reference,
+)
+from transformer_nfn.space import PAPER, BlockSpec, WeightBatch
+
+SPEC = BlockSpec(PAPER, D=32, heads=2, D_k=16, D_v=16, D_A=64)
+BLOCKS = 2
+#: (networks, channels in, channels out) and how many times as fast the plan should be.
+CASES = {(16, 1, 10): 3.0, (256, 1, 10): 2.0, (16, 10, 10): 3.0}
+
+Step = Callable[[], None]
+
+
+def steps(networks: int, inputs: int, outputs: int) -> tuple[Step, Step]:
+    """One training step's worth of work, by the plan and by the reference."""
+    generator = torch.Generator().manual_seed(0)
+    batch = WeightBatch.random(
+        SPEC, networks=networks, channels=inputs, blocks=BLOCKS, generator=generator
+    )
+    if inputs > 1:
+        batch = batch.map(lambda tensor: EarlierLayer.apply(tensor.requires_grad_()))
+    first = EquivariantLayer(SPEC, blocks=BLOCKS, inputs=inputs, outputs=outputs, relu=True)
+    last = InvariantLayer(SPEC, blocks=BLOCKS, inputs=outputs, outputs=outputs)
+    matrices = [*first.parameters(), *last.parameters()]
+
+    def plan() -> None:
+        forget(matrices)
+        last(first(batch)).sum().backward()
+
+    leaves = [
+        {name: view.detach().contiguous().requires_grad_() for name, view in views.items()}
+        for views in (first.row_parameters(), last.row_parameters())
+    ]
+    flat_leaves = [leaf for group in leaves for leaf in group.values()]
+
+    def reference() -> None:
+        forget(flat_leaves)
+        middle = pointwise_relu(WeightBatch(SPEC, run_reference(first.rows, batch, leaves[0])))
+        run_reference(last.rows, middle, leaves[1])["I"].sum().backward()
+
+    return plan, reference
+
+
+def forget(parameters: list[Tensor]) -> None:
+    for parameter in parameters:
+        parameter.grad = None
+
+
+class EarlierLayer(torch.autograd.Function):
+    """Stands for the layer that made the input: wants its gradient, and keeps nothing of it."""
+
+    @staticmethod
+    def forward(ctx: Any, tensor: Tensor) -> Tensor:
+        return tensor.view_as(tensor)
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> None:
+        return None
+
+
+class MatmulShapes(TorchDispatchMode):
+    """Records the shapes of all matrix products."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.shapes: Counter[tuple[torch.Size, torch.Size]] = Counter()
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):  # type: ignore[no-untyped-def]
+        if func.overloadpacket in (torch.ops.aten.bmm, torch.ops.aten.mm):
+            self.shapes[args[0].shape, args[1].shape] += 1
+        return func(*args, **(kwargs or {}))
+
+
+def bare_matmuls(step: Step) -> Step:
+    """The matrix products of a step and nothing else."""
+    with MatmulShapes() as record:
+        step()
+    work = []
+    for (left, right), count in record.shapes.items():
+        a, b = torch.randn(left), torch.randn(right)
+        work.append((a, b, torch.empty(*left[:-1], right[-1]), count))
+
+    def run() -> None:
+        for a, b, out, count in work:
+            for _ in range(count):
+                torch.matmul(a, b, out=out)
+
+    return run
+
+
+def measure(actions: dict[str, Step], seconds: float) -> dict[str, float]:
+    """Median milliseconds of each action, timed in turns."""
+    for action in actions.values():
+        action()
+        action()
+    times: dict[str, list[float]] = {name: [] for name in actions}
+    start = time.perf_counter()
+    while time.perf_counter() - start < seconds or len(times["plan"]) < 5:
+        for name, action in actions.items():
+            begin = time.perf_counter()
+            action()
+            times[name].append(1e3 * (time.perf_counter() - begin))
+    return {name: statistics.median(values) for name, values in times.items()}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--quick", action="store_true", help="6 s a case instead of 30 s")
+    parser.add_argument("--json", action="store_true", help="one JSON object as the last line")
+    options = parser.parse_args()
+    torch.set_num_threads(1)
+
+    figures = []
+    print("networks  channels   reference       plan       bare   ratio  target  bare/plan")
+    for (networks, inputs, outputs), target in CASES.items():
+        plan, reference = steps(networks, inputs, outputs)
+        actions = {"plan": plan, "reference": reference, "bare": bare_matmuls(plan)}
+        ms = measure(actions, 6 if options.quick else 30)
+        ratio, fraction = ms["reference"] / ms["plan"], ms["bare"] / ms["plan"]
+        figures.append(
+            {
+                "networks": networks,
+                "channels": [inputs, outputs],
+                "milliseconds": {name: round(value, 2) for name, value in ms.items()},
+                "ratio": round(ratio, 2),
+                "target": target,
+                "bare_fraction": round(fraction, 3),
+            }
+        )
+        print(
+            f"{networks:8}  {inputs:3} → {outputs:2}  {ms['reference']:8.1f} ms"
+            f" {ms['plan']:7.1f} ms {ms['bare']:7.1f} ms"
+            f" {ratio:7.2f} {target:7.1f} {fraction:9.0%}"
+        )
+    if options.json:
+        ok = all(figure["ratio"] >= figure["target"] for figure in figures)
+        versions = {"python": platform.python_version(), "torch": torch.__version__}
+        print(json.dumps({"figures": figures, "versions": versions, "ok": ok}))
+
+
+if __name__ == "__main__":
+    main()
