@@ -43,18 +43,24 @@ Step = Callable[[], None]
 def steps(networks: int, inputs: int, outputs: int) -> tuple[Step, Step]:
     """One training step's worth of work, by the plan and by the reference."""
     generator = torch.Generator().manual_seed(0)
-    batch = WeightBatch.random(
-        SPEC, networks=networks, channels=inputs, blocks=BLOCKS, generator=generator
-    )
+    batch = WeightBatch.random(SPEC, networks=networks, blocks=BLOCKS, generator=generator)
+    own = other = batch
     if inputs > 1:
-        batch = batch.map(lambda tensor: EarlierLayer.apply(tensor.requires_grad_()))
+        # Each way gets its input as its own earlier layer leaves it in memory.
+        earlier = EquivariantLayer(SPEC, blocks=BLOCKS, inputs=1, outputs=inputs, relu=True)
+        with torch.no_grad():
+            own, other = earlier(batch), earlier.reference(batch)
+        own, other = (
+            features.map(lambda tensor: Earlier.apply(tensor.requires_grad_()))
+            for features in (own, other)
+        )
     first = EquivariantLayer(SPEC, blocks=BLOCKS, inputs=inputs, outputs=outputs, relu=True)
     last = InvariantLayer(SPEC, blocks=BLOCKS, inputs=outputs, outputs=outputs)
     matrices = [*first.parameters(), *last.parameters()]
 
     def plan() -> None:
         forget(matrices)
-        last(first(batch)).sum().backward()
+        last(first(own)).sum().backward()
 
     leaves = [
         {name: view.detach().contiguous().requires_grad_() for name, view in views.items()}
@@ -64,7 +70,7 @@ def steps(networks: int, inputs: int, outputs: int) -> tuple[Step, Step]:
 
     def reference() -> None:
         forget(flat_leaves)
-        middle = pointwise_relu(WeightBatch(SPEC, run_reference(first.rows, batch, leaves[0])))
+        middle = pointwise_relu(WeightBatch(SPEC, run_reference(first.rows, other, leaves[0])))
         run_reference(last.rows, middle, leaves[1])["I"].sum().backward()
 
     return plan, reference
@@ -75,7 +81,7 @@ def forget(parameters: list[Tensor]) -> None:
         parameter.grad = None
 
 
-class EarlierLayer(torch.autograd.Function):
+class Earlier(torch.autograd.Function):
     """Stands for the layer that made the input: wants its gradient, and keeps nothing of it."""
 
     @staticmethod

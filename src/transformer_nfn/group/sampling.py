@@ -55,12 +55,13 @@ def random_element(
 ) -> GroupElement:
     """A random element for each network and block.
 
-    >>> import torch
-    >>> from transformer_nfn.group import random_element
-    >>> from transformer_nfn.space import PAPER, BlockSpec
-    >>> spec = BlockSpec(PAPER, D=4, heads=2, D_k=2, D_v=3, D_A=5)
-    >>> random_element(spec, generator=torch.manual_seed(0))
-    GroupElement(n=1, l=1, parts h k v r a, BlockSpec(paper, D=4, heads=2, D_k=2, D_v=3, D_A=5))
+    Examples:
+        >>> import torch
+        >>> from transformer_nfn.group import random_element
+        >>> from transformer_nfn.space import PAPER, BlockSpec
+        >>> spec = BlockSpec(PAPER, D=4, heads=2, D_k=2, D_v=3, D_A=5)
+        >>> random_element(spec, generator=torch.manual_seed(0))
+        GroupElement(n=1, l=1, parts h k v r a, BlockSpec(paper, D=4, heads=2, D_k=2, D_v=3, D_A=5))
 
     Args:
         spec: The declared block and its sizes.

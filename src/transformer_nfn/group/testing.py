@@ -43,21 +43,22 @@ def assert_equivariant(
 ) -> None:
     """Check layer(gU) = g layer(U) for random g, another for each network and block.
 
-    >>> import torch
-    >>> from transformer_nfn.group import assert_equivariant
-    >>> from transformer_nfn.space import PAPER, BlockSpec, WeightBatch
-    >>> spec = BlockSpec(PAPER, D=4, heads=2, D_k=2, D_v=3, D_A=5)
-    >>> generator = torch.manual_seed(0)
-    >>> batch = WeightBatch.random(
-    ...     spec, networks=2, blocks=3, generator=generator, dtype=torch.float64
-    ... )
-    >>> assert_equivariant(lambda U: U.map(lambda W: 2 * W), batch, generator=generator)
-    >>> assert_equivariant(  # ReLU is for tensors without a linear axis  # doctest: +ELLIPSIS
-    ...     lambda U: U.map(torch.relu), batch, generator=generator
-    ... )
-    Traceback (most recent call last):
-    ...
-    AssertionError: not equivariant: relative error ... in Q, ... in O exceeds 1.0e-10
+    Examples:
+        >>> import torch
+        >>> from transformer_nfn.group import assert_equivariant
+        >>> from transformer_nfn.space import PAPER, BlockSpec, WeightBatch
+        >>> spec = BlockSpec(PAPER, D=4, heads=2, D_k=2, D_v=3, D_A=5)
+        >>> generator = torch.manual_seed(0)
+        >>> batch = WeightBatch.random(
+        ...     spec, networks=2, blocks=3, generator=generator, dtype=torch.float64
+        ... )
+        >>> assert_equivariant(lambda U: U.map(lambda W: 2 * W), batch, generator=generator)
+        >>> assert_equivariant(  # ReLU is for tensors without a linear axis  # doctest: +ELLIPSIS
+        ...     lambda U: U.map(torch.relu), batch, generator=generator
+        ... )
+        Traceback (most recent call last):
+        ...
+        AssertionError: not equivariant: relative error ... in Q, ... in O exceeds 1.0e-10
 
     Raises:
         AssertionError: With the relative error of each tensor that exceeds the tolerance.

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cache
 
 from torch import Tensor
 
@@ -20,13 +21,18 @@ class Term:
 
     def view(self, axes: Sequence[str]) -> Tensor:
         """As "n c l axes", with length 1 along axes it does not vary along."""
-        wanted = ("n", "c", "l", *axes)
-        present = [self.labels.index(label) for label in wanted if label in self.labels]
-        view = self.tensor.permute(present)
-        for position, label in enumerate(wanted):
-            if label not in self.labels:
-                view = view.unsqueeze(position)
-        return view
+        order, new_axes = _as_seen(self.labels, tuple(axes))
+        return self.tensor.permute(order)[new_axes]
+
+
+@cache
+def _as_seen(
+    labels: tuple[str, ...], axes: tuple[str, ...]
+) -> tuple[list[int], tuple[slice | None, ...]]:
+    """The permutation and the index that make a tensor with these labels "n c l axes"."""
+    wanted = ("n", "c", "l", *axes)
+    order = [labels.index(label) for label in wanted if label in labels]
+    return order, tuple(slice(None) if label in labels else None for label in wanted)
 
 
 def assemble(terms: Sequence[Term], axes: Sequence[str]) -> Tensor:
@@ -42,5 +48,6 @@ def assemble(terms: Sequence[Term], axes: Sequence[str]) -> Tensor:
         home = next(
             j for j in range(i + 1, len(views)) if set(term.labels) <= set(by_size[j].labels)
         )
-        views[home].add_(views[i])
+        # A copy of the smaller one is cheap, adding it along a stride is not.
+        views[home].add_(views[i].contiguous())
     return views[-1]

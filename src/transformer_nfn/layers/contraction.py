@@ -6,14 +6,16 @@ pooled, multiplied and added up into gradients of the sources by the code of the
 gradient of a matrix is the product of the two pooled sides.
 
 It is one autograd function because memory decides the speed: what a layer touches for a batch of
-networks is far larger than a cache, so that every extra buffer costs as much as the arithmetic.
-Additions and ReLU happen in the buffers of the matmuls, and autograd keeps nothing but the pooled
-sources and the targets.
+networks is far larger than a cache, and a fresh buffer can cost more than the arithmetic on it. So
+it goes target by target, while the target is still in the cache: additions and ReLU happen in the
+buffer of the matmul, and backward a masked gradient is used up before the next one is made.
+Autograd keeps nothing but the pooled sources and the targets.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
+from math import prod
 from typing import Any
 
 import torch
@@ -22,7 +24,7 @@ from torch.autograd import Function
 from torch.autograd.function import once_differentiable
 
 from transformer_nfn.layers.assemble import Term, assemble
-from transformer_nfn.layers.pooling import Labelled, Pools
+from transformer_nfn.layers.pooling import Pools
 from transformer_nfn.layers.rows import CONSTANT
 
 
@@ -52,12 +54,21 @@ class Group:
     Every source that has the tied axes, pooled over its other symmetric axes, is a row into every
     target that has them, so the matrices are dense: F are the entries (c, free axes) of the
     sources side by side, T those (e, free axes) of the target.
+
+    Attributes:
+        tied: The tied axes.
+        tied_shape: Their lengths.
+        sources: What it reads.
+        targets: What it writes.
+        channels_apart: Write each channel of a target as a contiguous tensor of its own. For
+            targets that products are made of, channel by channel: then these need no copies.
     """
 
     tied: tuple[str, ...]
     tied_shape: tuple[int, ...]
     sources: tuple[Side, ...]
     targets: tuple[Side, ...]
+    channels_apart: bool
 
     @cached_property
     def mixes_channels_only(self) -> bool:
@@ -79,7 +90,7 @@ class Group:
         ordered = pools.ordered(side.name, self.labels(side))
         if self.mixes_channels_only:
             return ordered.flatten(3)
-        return ordered.flatten(2 + len(self.tied)).flatten(1, -2)
+        return ordered.reshape(len(ordered), -1, prod(side.shape))
 
     def term(self, side: Side, tensor: Tensor, networks: int) -> Term:
         """The inverse of `operand`: a matmul's result as a term of its tensor."""
@@ -109,11 +120,8 @@ class Group:
                 shared = matrix[block].mT.expand(networks, -1, -1)
                 torch.bmm(shared, features[block], out=out[block])
             return self.term(side, out, networks)
-        if not (self.tied and side.free):
+        if not self.channels_apart:
             return self.term(side, features @ matrix, networks)
-        # Each output channel is written as a tensor of its own, "l c n tied free". That is as fast
-        # as one wide matmul, and whoever reads single channels next (products of heads) finds them
-        # contiguous.
         by_channel = matrix.view(blocks, matrix.shape[1], channels, -1).transpose(1, 2)
         out = features.new_empty(blocks, channels, features.shape[1], by_channel.shape[3])
         for block in range(blocks):
@@ -128,7 +136,7 @@ class Group:
             grad = self.operand(grads, side)
             by_block = [torch.bmm(f, g.mT).sum(0) for f, g in zip(features, grad, strict=True)]
             return torch.stack(by_block)
-        if not (self.tied and side.free):
+        if not self.channels_apart:
             return features.mT @ self.operand(grads, side)
         grad = grads.ordered(side.name, ("l", "c", "n", *self.tied, *side.free))
         blocks, channels = grad.shape[:2]
@@ -139,26 +147,26 @@ class Group:
             torch.bmm(shared, grad[block], out=by_channel[block])
         return by_channel.transpose(1, 2).flatten(2)  # l F (c free)
 
-    def grad_sources(
-        self, matrices: Sequence[Tensor], grads: Pools, networks: int
-    ) -> list[tuple[str, Term]]:
-        """The terms of the gradients of all sources."""
-        operands = [self.operand(grads, side) for side in self.targets]
-        if self.tied and len(operands) > 1:
-            # Small matrices, large operands that are copied anyway: one matmul.
-            operands = [torch.cat(operands, dim=2)]
-            matrices = [torch.cat(list(matrices), dim=2)]
-        if self.mixes_channels_only:
-            (matrix,), (grad,) = matrices, operands
-            total = grad.new_empty(len(matrix), networks, matrix.shape[1], grad.shape[3])
-            for block in range(len(matrix)):
-                torch.bmm(matrix[block].expand(networks, -1, -1), grad[block], out=total[block])
-        else:
-            total = operands[0] @ matrices[0].mT
-            for grad, matrix in zip(operands[1:], matrices[1:], strict=True):
-                total.baddbmm_(grad, matrix.mT)
+    def grad_features(
+        self, side: Side, matrix: Tensor, grads: Pools, so_far: Tensor | None
+    ) -> Tensor:
+        """The gradient of `features` that comes from one target, added to that of others."""
+        grad = self.operand(grads, side)
+        if not self.mixes_channels_only:
+            if so_far is None:
+                return grad @ matrix.mT
+            return so_far.baddbmm_(grad, matrix.mT)
+        blocks, networks = grad.shape[:2]
+        shape = (blocks, networks, matrix.shape[1], grad.shape[3])
+        total = grad.new_zeros(shape) if so_far is None else so_far
+        for block in range(blocks):
+            total[block].baddbmm_(matrix[block].expand(networks, -1, -1), grad[block])
+        return total
+
+    def grad_terms(self, grad_features: Tensor, networks: int) -> list[tuple[str, Term]]:
+        """The gradient of `features` as terms of the sources' gradients."""
         return [
-            (s.name, self.term(s, total.narrow(2, s.start, s.stop - s.start), networks))
+            (s.name, self.term(s, grad_features.narrow(2, s.start, s.stop - s.start), networks))
             for s in self.sources
             if s.name != CONSTANT
         ]
@@ -166,11 +174,20 @@ class Group:
 
 @dataclass(frozen=True)
 class Wiring:
-    """What a contraction connects: its groups, and the axes of sources and targets by name."""
+    """What a contraction connects.
+
+    Attributes:
+        groups: The groups.
+        sources: Axes of the sources by name.
+        targets: Axes of the targets by name.
+        matrices: For each matrix the number of its group and its target; all of one target stand
+            together, the one with the most tied axes last.
+    """
 
     groups: tuple[Group, ...]
     sources: Mapping[str, tuple[str, ...]]
     targets: Mapping[str, tuple[str, ...]]
+    matrices: tuple[tuple[int, Side], ...]
 
 
 class Contraction(Function):
@@ -182,72 +199,68 @@ class Contraction(Function):
     ) -> tuple[Tensor, ...]:
         """The targets "n e l axes" in the order of the wiring, those in `relu` after ReLU.
 
-        `tensors` are the sources "n c l axes" in the order of the wiring, then the matrices, group
-        by group and target by target.
+        `tensors` are the sources "n c l axes" in the order of the wiring, then its matrices.
         """
         sources, matrices = tensors[: len(wiring.sources)], tensors[len(wiring.sources) :]
         networks = sources[0].shape[0]
-        pools = Pools(_labelled(wiring.sources, sources))
+        pools = Pools(
+            {
+                name: (axes, source)
+                for (name, axes), source in zip(wiring.sources.items(), sources, strict=True)
+            }
+        )
         features = [group.features(pools) for group in wiring.groups]
-        terms: dict[str, list[Term]] = {name: [] for name in wiring.targets}
-        rest = iter(matrices)
-        for group, rows in zip(wiring.groups, features, strict=True):
-            for side in group.targets:
-                terms[side.name].append(group.forward(side, rows, next(rest), networks))
-        targets = {name: assemble(terms[name], axes) for name, axes in wiring.targets.items()}
-        for name in relu:
-            targets[name].relu_()
+        targets = []
+        for name, axes in wiring.targets.items():
+            terms = [
+                wiring.groups[number].forward(side, features[number], matrix, networks)
+                for (number, side), matrix in zip(wiring.matrices, matrices, strict=True)
+                if side.name == name
+            ]
+            target = assemble(terms, axes)
+            targets.append(target.relu_() if name in relu else target)
         ctx.set_materialize_grads(False)
         ctx.wiring, ctx.relu = wiring, relu
-        ctx.shapes = [source.shape for source in sources], [t.shape for t in targets.values()]
-        masks = [target for name, target in targets.items() if name in relu]
+        ctx.source_shapes = [source.shape for source in sources]
+        masks = [t for name, t in zip(wiring.targets, targets, strict=True) if name in relu]
         ctx.save_for_backward(*matrices, *features, *masks)
-        return tuple(targets.values())
+        return tuple(targets)
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, *grads: Tensor | None) -> tuple[Tensor | None, ...]:
         """The same contractions with sources and targets exchanged."""
         wiring: Wiring = ctx.wiring
-        source_shapes, target_shapes = ctx.shapes
-        count = sum(len(group.targets) for group in wiring.groups)
-        matrices, features = ctx.saved_tensors[:count], ctx.saved_tensors[count:]
-        masks = iter(features[len(wiring.groups) :])
-        networks = source_shapes[0][0]
-        given = []
-        for name, shape, grad in zip(wiring.targets, target_shapes, grads, strict=True):
-            mask = next(masks) if name in ctx.relu else None
+        saved = iter(ctx.saved_tensors)
+        matrices = [next(saved) for _ in wiring.matrices]
+        features = [next(saved) for _ in wiring.groups]
+        wanted = any(ctx.needs_input_grad[2 : 2 + len(wiring.sources)])
+        grad_matrices: list[Tensor | None] = [None] * len(matrices)
+        grad_features: list[Tensor | None] = [None] * len(features)
+        for (name, axes), grad in zip(wiring.targets.items(), grads, strict=True):
+            mask = next(saved) if name in ctx.relu else None
             if grad is None:
-                grad = matrices[0].new_zeros(()).expand(shape)  # takes no memory
-            elif mask is not None:
+                continue
+            if mask is not None:
                 grad = torch.ops.aten.threshold_backward(grad, mask, 0)
-            given.append(grad)
-        pools = Pools(_labelled(wiring.targets, given))
-
-        grad_matrices = [
-            group.grad_matrix(side, rows, pools)
-            for group, rows in zip(wiring.groups, features, strict=False)
-            for side in group.targets
-        ]
-        grad_sources: list[Tensor | None] = [None] * len(wiring.sources)
-        if any(ctx.needs_input_grad[2 : 2 + len(wiring.sources)]):
-            terms: dict[str, list[Term]] = {name: [] for name in wiring.sources}
-            start = 0
-            for group in wiring.groups:
-                own = matrices[start : start + len(group.targets)]
-                start += len(group.targets)
-                for name, term in group.grad_sources(own, pools, networks):
+            pools = Pools({name: (axes, grad)})
+            for i, (number, side) in enumerate(wiring.matrices):
+                if side.name == name:
+                    group = wiring.groups[number]
+                    grad_matrices[i] = group.grad_matrix(side, features[number], pools)
+                    if wanted:
+                        grad_features[number] = group.grad_features(
+                            side, matrices[i], pools, grad_features[number]
+                        )
+            del grad, pools  # its memory serves the next one
+        networks = ctx.source_shapes[0][0]
+        terms: dict[str, list[Term]] = {name: [] for name in wiring.sources}
+        for group, total in zip(wiring.groups, grad_features, strict=True):
+            if total is not None:
+                for name, term in group.grad_terms(total, networks):
                     terms[name].append(term)
-            grad_sources = [
-                assemble(terms[name], axes).expand(shape)
-                for (name, axes), shape in zip(wiring.sources.items(), source_shapes, strict=True)
-            ]
+        grad_sources = [
+            assemble(terms[name], axes).expand(shape) if terms[name] else None
+            for (name, axes), shape in zip(wiring.sources.items(), ctx.source_shapes, strict=True)
+        ]
         return (None, None, *grad_sources, *grad_matrices)
-
-
-def _labelled(
-    axes: Mapping[str, tuple[str, ...]], tensors: Sequence[Tensor]
-) -> dict[str, Labelled]:
-    return {
-        name: (labels, tensor) for (name, labels), tensor in zip(axes.items(), tensors, strict=True)
-    }

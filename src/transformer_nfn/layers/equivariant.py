@@ -16,15 +16,16 @@ def pointwise_relu(batch: WeightBatch) -> WeightBatch:
 class EquivariantLayer(RowLayer):
     """E: U^c -> U^e with E(gU) = g E(U) (Theorem "equivariant layer", final formula).
 
-    >>> import torch
-    >>> from transformer_nfn.layers import EquivariantLayer
-    >>> from transformer_nfn.space import PAPER, BlockSpec, WeightBatch
-    >>> spec = BlockSpec(PAPER, D=32, heads=2, D_k=16, D_v=16, D_A=64)
-    >>> layer = EquivariantLayer(spec, blocks=2, inputs=1, outputs=10)
-    >>> layer.parameter_count
-    1567640
-    >>> layer(WeightBatch.random(spec, networks=3, blocks=2, generator=torch.manual_seed(0)))
-    WeightBatch(n=3, c=10, l=2, BlockSpec(paper, D=32, heads=2, D_k=16, D_v=16, D_A=64))
+    Examples:
+        >>> import torch
+        >>> from transformer_nfn.layers import EquivariantLayer
+        >>> from transformer_nfn.space import PAPER, BlockSpec, WeightBatch
+        >>> spec = BlockSpec(PAPER, D=32, heads=2, D_k=16, D_v=16, D_A=64)
+        >>> layer = EquivariantLayer(spec, blocks=2, inputs=1, outputs=10)
+        >>> layer.parameter_count
+        1567640
+        >>> layer(WeightBatch.random(spec, networks=3, blocks=2, generator=torch.manual_seed(0)))
+        WeightBatch(n=3, c=10, l=2, BlockSpec(paper, D=32, heads=2, D_k=16, D_v=16, D_A=64))
 
     Args:
         spec: The declared block and its sizes.

@@ -13,13 +13,16 @@ from transformer_nfn.space import BlockSpec, WeightBatch
 class InvariantLayer(RowLayer):
     """I: U^c -> R^(e × D') with I(gU) = I(U) (Theorem "invariant layer", final formula).
 
-    >>> import torch
-    >>> from transformer_nfn.layers import InvariantLayer
-    >>> from transformer_nfn.space import PAPER, BlockSpec, WeightBatch
-    >>> spec = BlockSpec(PAPER, D=4, heads=2, D_k=2, D_v=3, D_A=5)
-    >>> layer = InvariantLayer(spec, blocks=2, inputs=1, outputs=6)
-    >>> layer(WeightBatch.random(spec, networks=3, blocks=2, generator=torch.manual_seed(0))).shape
-    torch.Size([3, 6, 2, 1])
+    Examples:
+        >>> import torch
+        >>> from transformer_nfn.layers import InvariantLayer
+        >>> from transformer_nfn.space import PAPER, BlockSpec, WeightBatch
+        >>> spec = BlockSpec(PAPER, D=4, heads=2, D_k=2, D_v=3, D_A=5)
+        >>> layer = InvariantLayer(spec, blocks=2, inputs=1, outputs=6)
+        >>> layer(
+        ...     WeightBatch.random(spec, networks=3, blocks=2, generator=torch.manual_seed(0))
+        ... ).shape
+        torch.Size([3, 6, 2, 1])
 
     Args:
         spec: The declared block and its sizes.

@@ -97,9 +97,8 @@ class RowLayer(nn.Module):
         """How many numbers it learns."""
         return sum(parameter.numel() for parameter in self.parameters())
 
-    def extra_repr(self) -> str:
-        """Channels, blocks, rows and the parameter count."""
+    def __repr__(self) -> str:
         return (
-            f"{self.inputs} -> {self.outputs} channels, {self.blocks} blocks of {self.spec}, "
-            f"{len(self.rows)} rows, {self.parameter_count:,} parameters"
+            f"{type(self).__name__}({self.inputs} -> {self.outputs} channels, {self.blocks} blocks "
+            f"of {self.spec}, {len(self.rows)} rows, {self.parameter_count:,} parameters)"
         )

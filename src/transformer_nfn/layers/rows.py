@@ -79,12 +79,13 @@ class Row:
 def equivariant_rows(block: Block) -> tuple[Row, ...]:
     """The rows of the equivariant layer, complete for maps that are linear in U, QK and VO.
 
-    >>> from transformer_nfn.space import PAPER
-    >>> rows = equivariant_rows(PAPER)
-    >>> len(rows)
-    45
-    >>> [row.name for row in rows if row.target == "O"]
-    ['O <- O h v [r]', 'O <- O h v r']
+    Examples:
+        >>> from transformer_nfn.space import PAPER
+        >>> rows = equivariant_rows(PAPER)
+        >>> len(rows)
+        45
+        >>> [row.name for row in rows if row.target == "O"]
+        ['O <- O h v [r]', 'O <- O h v r']
     """
     return _rows(block, dict(block.tensors))
 
@@ -92,10 +93,11 @@ def equivariant_rows(block: Block) -> tuple[Row, ...]:
 def invariant_rows(block: Block) -> tuple[Row, ...]:
     """The rows of the invariant layer: what no axis of the group can tell apart, summed.
 
-    >>> from transformer_nfn.space import PAPER
-    >>> [row.name for row in invariant_rows(PAPER)]  # doctest: +NORMALIZE_WHITESPACE
-    ['I <- QK x y', 'I <- VO x [r]', 'I <- A [r] [a]', 'I <- B [a] x', 'I <- bA [a]',
-     'I <- bB x', 'I <- 1']
+    Examples:
+        >>> from transformer_nfn.space import PAPER
+        >>> [row.name for row in invariant_rows(PAPER)]  # doctest: +NORMALIZE_WHITESPACE
+        ['I <- QK x y', 'I <- VO x [r]', 'I <- A [r] [a]', 'I <- B [a] x', 'I <- bA [a]',
+         'I <- bB x', 'I <- 1']
     """
     return _rows(block, {INVARIANT: (Index("d"),)})
 

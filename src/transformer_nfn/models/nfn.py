@@ -16,13 +16,14 @@ class TransformerNFN(nn.Module):
     under the group; MLPs read embedding and classifier as flat vectors. Their outputs stand side
     by side before one linear head.
 
-    >>> import torch
-    >>> from transformer_nfn.models import NFNConfig, TransformerNFN
-    >>> from transformer_nfn.space import PAPER, BlockSpec
-    >>> spec = BlockSpec(PAPER, D=32, heads=2, D_k=16, D_v=16, D_A=64)
-    >>> config = NFNConfig.of(spec, blocks=2, embedding=544, classifier=1386)
-    >>> TransformerNFN(config).parameter_count
-    1812181
+    Examples:
+        >>> import torch
+        >>> from transformer_nfn.models import NFNConfig, TransformerNFN
+        >>> from transformer_nfn.space import PAPER, BlockSpec
+        >>> spec = BlockSpec(PAPER, D=32, heads=2, D_k=16, D_v=16, D_A=64)
+        >>> config = NFNConfig.of(spec, blocks=2, embedding=544, classifier=1386)
+        >>> TransformerNFN(config).parameter_count
+        1812181
     """
 
     def __init__(self, config: NFNConfig) -> None:

@@ -113,8 +113,9 @@ class Index(NamedTuple):
 def parse_indices(text: str) -> tuple[Index, ...]:
     """Read the axes of a tensor.
 
-    >>> [str(index) for index in parse_indices("h v* r")]
-    ['h', 'v*', 'r']
+    Examples:
+        >>> [str(index) for index in parse_indices("h v* r")]
+        ['h', 'v*', 'r']
     """
     indices = []
     for word in text.split():

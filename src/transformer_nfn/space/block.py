@@ -114,15 +114,16 @@ def declare(
 ) -> Block:
     """Declare a block.
 
-    >>> from transformer_nfn.space import declare, free, permuted
-    >>> mlp = declare(
-    ...     "mlp",
-    ...     axes={"x": free("D"), "a": permuted("D_A")},
-    ...     tensors={"A": "x a", "B": "a x", "bA": "a"},
-    ...     products={},
-    ... )
-    >>> mlp.pointwise
-    ('A', 'B', 'bA')
+    Examples:
+        >>> from transformer_nfn.space import declare, free, permuted
+        >>> mlp = declare(
+        ...     "mlp",
+        ...     axes={"x": free("D"), "a": permuted("D_A")},
+        ...     tensors={"A": "x a", "B": "a x", "bA": "a"},
+        ...     products={},
+        ... )
+        >>> mlp.pointwise
+        ('A', 'B', 'bA')
 
     Args:
         name: What error messages and saved models call it.

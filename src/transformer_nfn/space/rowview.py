@@ -11,11 +11,12 @@ from transformer_nfn.space.axes import Index
 class RowView:
     """Reorders "n c l axes…" to "n l per… rows axis" and back.
 
-    >>> import torch
-    >>> from transformer_nfn.space import RowView, parse_indices
-    >>> view = RowView(parse_indices("h v* r"), "v", per=("h",))
-    >>> view.unfold(torch.zeros(7, 1, 2, 3, 5, 4)).shape  # n c l h v r -> n l h (c r) v
-    torch.Size([7, 2, 3, 4, 5])
+    Examples:
+        >>> import torch
+        >>> from transformer_nfn.space import RowView, parse_indices
+        >>> view = RowView(parse_indices("h v* r"), "v", per=("h",))
+        >>> view.unfold(torch.zeros(7, 1, 2, 3, 5, 4)).shape  # n c l h v r -> n l h (c r) v
+        torch.Size([7, 2, 3, 4, 5])
     """
 
     indices: tuple[Index, ...]

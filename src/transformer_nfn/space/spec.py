@@ -14,10 +14,11 @@ from transformer_nfn.space.errors import DeclarationError
 class BlockSpec:
     """A block and its sizes.
 
-    >>> from transformer_nfn.space import PAPER, BlockSpec
-    >>> spec = BlockSpec(PAPER, D=32, heads=2, D_k=16, D_v=16, D_A=64)
-    >>> spec.shape("O"), spec.shape("QK"), spec.weights
-    ((2, 16, 32), (32, 32), 8288)
+    Examples:
+        >>> from transformer_nfn.space import PAPER, BlockSpec
+        >>> spec = BlockSpec(PAPER, D=32, heads=2, D_k=16, D_v=16, D_A=64)
+        >>> spec.shape("O"), spec.shape("QK"), spec.weights
+        ((2, 16, 32), (32, 32), 8288)
     """
 
     block: Block

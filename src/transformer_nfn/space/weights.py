@@ -24,14 +24,15 @@ class WeightBatch:
     layers of a neural functional. The tensors are views where that is possible; do not write
     into them.
 
-    >>> import torch
-    >>> from transformer_nfn.space import PAPER, BlockSpec, WeightBatch
-    >>> spec = BlockSpec(PAPER, D=4, heads=2, D_k=2, D_v=3, D_A=5)
-    >>> batch = WeightBatch.random(spec, networks=6, blocks=2, generator=torch.manual_seed(0))
-    >>> batch[2:4]
-    WeightBatch(n=2, c=1, l=2, BlockSpec(paper, D=4, heads=2, D_k=2, D_v=3, D_A=5))
-    >>> batch["O"].shape
-    torch.Size([6, 1, 2, 2, 3, 4])
+    Examples:
+        >>> import torch
+        >>> from transformer_nfn.space import PAPER, BlockSpec, WeightBatch
+        >>> spec = BlockSpec(PAPER, D=4, heads=2, D_k=2, D_v=3, D_A=5)
+        >>> batch = WeightBatch.random(spec, networks=6, blocks=2, generator=torch.manual_seed(0))
+        >>> batch[2:4]
+        WeightBatch(n=2, c=1, l=2, BlockSpec(paper, D=4, heads=2, D_k=2, D_v=3, D_A=5))
+        >>> batch["O"].shape
+        torch.Size([6, 1, 2, 2, 3, 4])
     """
 
     spec: BlockSpec
