@@ -63,12 +63,10 @@ def test_inverse_undoes(batch: WeightBatch, seed: int) -> None:
         assert relative_error(part.double(), one.parts[label].double()) <= LAW
 
 
-@given(batches(), seeds, seeds)
-def test_the_product_of_the_wrong_order_is_another_element(
-    batch: WeightBatch, s1: int, s2: int
-) -> None:
+@given(batches(), seeds)
+def test_the_product_of_the_wrong_order_is_another_element(batch: WeightBatch, seed: int) -> None:
     """Negative control: the laws would not notice a commutative group."""
-    g, h = draw(batch, s1), draw(batch, s1 + s2 + 1)
+    g, h = draw(batch, seed), draw(batch, seed ^ 1)
     assert relative_error((h @ g)(batch), g(h(batch))) > 1e-3
 
 
