@@ -102,13 +102,23 @@ class Group:
         return Term(self.labels(side), tensor.reshape(shape))
 
     def features(self, pools: Pools) -> Tensor:
-        """All sources side by side."""
-        parts = [self.operand(pools, s) for s in self.sources if s.name != CONSTANT]
-        if any(side.name == CONSTANT for side in self.sources):
-            parts.append(parts[0].new_ones(*parts[0].shape[:-1], 1))
-        if len(parts) == 1:
-            return parts[0]
-        return torch.cat(parts, dim=2 if self.mixes_channels_only else -1)
+        """All sources side by side, each copied at most once."""
+        if len(self.sources) == 1:
+            return self.operand(pools, self.sources[0])
+        real = [side for side in self.sources if side.name != CONSTANT]
+        parts = [pools.ordered(side.name, self.labels(side)) for side in real]
+        if self.mixes_channels_only:
+            return torch.cat(parts, dim=2).flatten(3)
+        blocks, networks = parts[0].shape[:2]
+        rows = networks * prod(self.tied_shape)
+        out = parts[0].new_empty(blocks, rows, self.sources[-1].stop)
+        for side, part in zip(real, parts, strict=True):
+            place = out[:, :, side.start : side.stop]
+            place.view(blocks, networks, *self.tied_shape, *side.shape).copy_(part)
+        for side in self.sources:
+            if side.name == CONSTANT:
+                out[:, :, side.start : side.stop].fill_(1)
+        return out
 
     def forward(self, side: Side, features: Tensor, matrix: Tensor, networks: int) -> Term:
         """The term of one target."""
@@ -116,17 +126,15 @@ class Group:
         if self.mixes_channels_only:
             # Block by block: so neither operand needs to be copied.
             out = features.new_empty(blocks, networks, channels, features.shape[3])
-            for block in range(blocks):
-                shared = matrix[block].mT.expand(networks, -1, -1)
-                torch.bmm(shared, features[block], out=out[block])
+            for m, f, o in zip(matrix.mT, features, out, strict=True):
+                torch.bmm(m.expand(networks, -1, -1), f, out=o)
             return self.term(side, out, networks)
         if not self.channels_apart:
-            return self.term(side, features @ matrix, networks)
+            return self.term(side, torch.bmm(features, matrix), networks)
         by_channel = matrix.view(blocks, matrix.shape[1], channels, -1).transpose(1, 2)
         out = features.new_empty(blocks, channels, features.shape[1], by_channel.shape[3])
-        for block in range(blocks):
-            shared = features[block].expand(channels, -1, -1)
-            torch.bmm(shared, by_channel[block], out=out[block])
+        for f, m, o in zip(features, by_channel, out, strict=True):
+            torch.bmm(f.expand(channels, -1, -1), m, out=o)
         shape = (blocks, channels, networks, *self.tied_shape, *free)
         return Term(("l", "c", "n", *self.tied, *side.free), out.view(shape))
 
@@ -137,14 +145,13 @@ class Group:
             by_block = [torch.bmm(f, g.mT).sum(0) for f, g in zip(features, grad, strict=True)]
             return torch.stack(by_block)
         if not self.channels_apart:
-            return features.mT @ self.operand(grads, side)
+            return torch.bmm(features.mT, self.operand(grads, side))
         grad = grads.ordered(side.name, ("l", "c", "n", *self.tied, *side.free))
         blocks, channels = grad.shape[:2]
         grad = grad.reshape(blocks, channels, features.shape[1], -1)  # l c (n tied) free
         by_channel = features.new_empty(blocks, channels, features.shape[2], grad.shape[3])
-        for block in range(blocks):
-            shared = features[block].mT.expand(channels, -1, -1)
-            torch.bmm(shared, grad[block], out=by_channel[block])
+        for f, g, o in zip(features.mT, grad, by_channel, strict=True):
+            torch.bmm(f.expand(channels, -1, -1), g, out=o)
         return by_channel.transpose(1, 2).flatten(2)  # l F (c free)
 
     def grad_features(
@@ -154,13 +161,13 @@ class Group:
         grad = self.operand(grads, side)
         if not self.mixes_channels_only:
             if so_far is None:
-                return grad @ matrix.mT
+                return torch.bmm(grad, matrix.mT)
             return so_far.baddbmm_(grad, matrix.mT)
         blocks, networks = grad.shape[:2]
         shape = (blocks, networks, matrix.shape[1], grad.shape[3])
         total = grad.new_zeros(shape) if so_far is None else so_far
-        for block in range(blocks):
-            total[block].baddbmm_(matrix[block].expand(networks, -1, -1), grad[block])
+        for m, g, o in zip(matrix, grad, total, strict=True):
+            o.baddbmm_(m.expand(networks, -1, -1), g)
         return total
 
     def grad_terms(self, grad_features: Tensor, networks: int) -> list[tuple[str, Term]]:

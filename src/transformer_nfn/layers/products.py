@@ -6,6 +6,7 @@ from functools import cache
 from math import prod
 from typing import Any
 
+import torch
 from torch import Tensor
 from torch.autograd import Function
 from torch.autograd.function import once_differentiable
@@ -93,7 +94,7 @@ class _Product(Function):
         a = _to_matrices(first, first_labels, ctx.orders[0], sizes)
         b = _to_matrices(second, second_labels, ctx.orders[1], sizes)
         ctx.save_for_backward(a, b)
-        return _from_matrices(a.mT @ b, ctx.orders[2], sizes, out_labels)
+        return _from_matrices(torch.bmm(a.mT, b), ctx.orders[2], sizes, out_labels)
 
     @staticmethod
     @once_differentiable
@@ -103,9 +104,9 @@ class _Product(Function):
         g = _to_matrices(grad, ctx.labels[2], ctx.orders[2], ctx.sizes)
         grad_first = grad_second = None
         if ctx.needs_input_grad[0]:
-            grad_first = _from_matrices(b @ g.mT, ctx.orders[0], ctx.sizes, ctx.labels[0])
+            grad_first = _from_matrices(torch.bmm(b, g.mT), ctx.orders[0], ctx.sizes, ctx.labels[0])
         if ctx.needs_input_grad[1]:
-            grad_second = _from_matrices(a @ g, ctx.orders[1], ctx.sizes, ctx.labels[1])
+            grad_second = _from_matrices(torch.bmm(a, g), ctx.orders[1], ctx.sizes, ctx.labels[1])
         return grad_first, grad_second, None, None, None
 
 
