@@ -5,7 +5,8 @@ Forward and backward of equivariant layer + ReLU + invariant layer, two blocks o
 has one leaf tensor for each row, as the paper's own code has, the plan its matrices. The two are
 timed in turns, and a figure is the median over the turns, so that what else the machine does
 touches both alike. "bare" is the time of the plan's matmuls alone: same shapes, operands in place,
-results written into existing memory.
+results written into existing memory. "calls" is the plan at size 2 in all axes: what it costs to
+say what is to be done.
 
     python benchmarks/layers.py
     python benchmarks/layers.py --quick --json
@@ -34,28 +35,29 @@ from transformer_nfn.space import PAPER, BlockSpec, WeightBatch
 
 SPEC = BlockSpec(PAPER, D=32, heads=2, D_k=16, D_v=16, D_A=64)
 BLOCKS = 2
+TINY = BlockSpec(PAPER, D=2, heads=2, D_k=2, D_v=2, D_A=2)
 #: (networks, channels in, channels out) and how many times as fast the plan should be.
 CASES = {(16, 1, 10): 3.0, (256, 1, 10): 2.0, (16, 10, 10): 3.0}
 
 Step = Callable[[], None]
 
 
-def steps(networks: int, inputs: int, outputs: int) -> tuple[Step, Step]:
+def steps(spec: BlockSpec, networks: int, inputs: int, outputs: int) -> tuple[Step, Step]:
     """One training step's worth of work, by the plan and by the reference."""
     generator = torch.Generator().manual_seed(0)
-    batch = WeightBatch.random(SPEC, networks=networks, blocks=BLOCKS, generator=generator)
+    batch = WeightBatch.random(spec, networks=networks, blocks=BLOCKS, generator=generator)
     own = other = batch
     if inputs > 1:
         # Each way gets its input as its own earlier layer leaves it in memory.
-        earlier = EquivariantLayer(SPEC, blocks=BLOCKS, inputs=1, outputs=inputs, relu=True)
+        earlier = EquivariantLayer(spec, blocks=BLOCKS, inputs=1, outputs=inputs, relu=True)
         with torch.no_grad():
             own, other = earlier(batch), earlier.reference(batch)
         own, other = (
             features.map(lambda tensor: Earlier.apply(tensor.requires_grad_()))
             for features in (own, other)
         )
-    first = EquivariantLayer(SPEC, blocks=BLOCKS, inputs=inputs, outputs=outputs, relu=True)
-    last = InvariantLayer(SPEC, blocks=BLOCKS, inputs=outputs, outputs=outputs)
+    first = EquivariantLayer(spec, blocks=BLOCKS, inputs=inputs, outputs=outputs, relu=True)
+    last = InvariantLayer(spec, blocks=BLOCKS, inputs=outputs, outputs=outputs)
     matrices = [*first.parameters(), *last.parameters()]
 
     def plan() -> None:
@@ -70,7 +72,7 @@ def steps(networks: int, inputs: int, outputs: int) -> tuple[Step, Step]:
 
     def reference() -> None:
         forget(flat_leaves)
-        middle = pointwise_relu(WeightBatch(SPEC, run_reference(first.rows, other, leaves[0])))
+        middle = pointwise_relu(WeightBatch(spec, run_reference(first.rows, other, leaves[0])))
         run_reference(last.rows, middle, leaves[1])["I"].sum().backward()
 
     return plan, reference
@@ -148,10 +150,14 @@ def main() -> None:
     torch.set_num_threads(1)
 
     figures = []
-    print("networks  channels   reference       plan       bare   ratio  target  bare/plan")
+    print(
+        "networks  channels   reference       plan       bare     calls   ratio  target  bare/plan"
+    )
     for (networks, inputs, outputs), target in CASES.items():
-        plan, reference = steps(networks, inputs, outputs)
-        actions = {"plan": plan, "reference": reference, "bare": bare_matmuls(plan)}
+        plan, reference = steps(SPEC, networks, inputs, outputs)
+        calls, _ = steps(TINY, 2, min(inputs, 2), 2)
+        bare = bare_matmuls(plan)
+        actions = {"plan": plan, "reference": reference, "bare": bare, "calls": calls}
         ms = measure(actions, 6 if options.quick else 30)
         ratio, fraction = ms["reference"] / ms["plan"], ms["bare"] / ms["plan"]
         figures.append(
@@ -166,7 +172,7 @@ def main() -> None:
         )
         print(
             f"{networks:8}  {inputs:3} → {outputs:2}  {ms['reference']:8.1f} ms"
-            f" {ms['plan']:7.1f} ms {ms['bare']:7.1f} ms"
+            f" {ms['plan']:7.1f} ms {ms['bare']:7.1f} ms {ms['calls']:6.1f} ms"
             f" {ratio:7.2f} {target:7.1f} {fraction:9.0%}"
         )
     if options.json:
