@@ -19,10 +19,25 @@ class Term:
     labels: tuple[str, ...]
     tensor: Tensor
 
-    def view(self, axes: Sequence[str]) -> Tensor:
+    def view(self, axes: tuple[str, ...]) -> Tensor:
         """As "n c l axes", with length 1 along axes it does not vary along."""
-        order, new_axes = _as_seen(self.labels, tuple(axes))
-        return self.tensor.permute(order)[new_axes]
+        order, new_axes = _as_seen(self.labels, axes)
+        view = self.tensor.permute(order)
+        return view[new_axes] if None in new_axes else view
+
+
+def assemble(terms: Sequence[Term], axes: tuple[str, ...]) -> Tensor:
+    """The sum of all terms, "n c l axes", written into the largest of them.
+
+    Terms that vary along few axes are added to each other first, so that the full-size buffer is
+    touched as little as possible.
+    """
+    views = [term.view(axes) for term in terms]
+    additions, largest = _additions(tuple(term.labels for term in terms))
+    for small, large in additions:
+        # A copy of the smaller one is cheap, adding it along a stride is not.
+        views[large].add_(views[small].contiguous())
+    return views[largest]
 
 
 @cache
@@ -35,19 +50,15 @@ def _as_seen(
     return order, tuple(slice(None) if label in labels else None for label in wanted)
 
 
-def assemble(terms: Sequence[Term], axes: Sequence[str]) -> Tensor:
-    """The sum of all terms, "n c l axes", written into the largest of them.
+@cache
+def _additions(labels: tuple[tuple[str, ...], ...]) -> tuple[list[tuple[int, int]], int]:
+    """Which term to add to which, in this order, and which then has the sum.
 
-    Terms that vary along few axes are added to each other first, so that the full-size buffer is
-    touched as little as possible.
+    Each goes to the next larger one that varies along all of its axes.
     """
-    by_size = sorted(terms, key=lambda term: len(term.labels))
-    views = [term.view(axes) for term in by_size]
-    for i, term in enumerate(by_size[:-1]):
-        # The next larger term that varies along all axes of this one, at the latest the largest.
-        home = next(
-            j for j in range(i + 1, len(views)) if set(term.labels) <= set(by_size[j].labels)
-        )
-        # A copy of the smaller one is cheap, adding it along a stride is not.
-        views[home].add_(views[i].contiguous())
-    return views[-1]
+    by_size = sorted(range(len(labels)), key=lambda i: len(labels[i]))
+    pairs = []
+    for place, i in enumerate(by_size[:-1]):
+        home = next(j for j in by_size[place + 1 :] if set(labels[i]) <= set(labels[j]))
+        pairs.append((i, home))
+    return pairs, by_size[-1]

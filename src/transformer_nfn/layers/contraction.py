@@ -75,19 +75,20 @@ class Group:
         """Whether no free axis takes part, so that the matrix is from c to e channels."""
         return bool(self.tied) and not any(s.free for s in (*self.sources, *self.targets))
 
-    def labels(self, side: Side) -> tuple[str, ...]:
-        """The order of axes in an operand of the matmul.
+    @cached_property
+    def labels(self) -> dict[Side, tuple[str, ...]]:
+        """For each side, the order of axes in an operand of the matmul.
 
         Pure channel mixing leaves channels where the weights have them, before the tied axes. Else
         all entries (c, free axes) stand last, as the rows of a matrix.
         """
         if self.mixes_channels_only:
-            return ("l", "n", "c", *self.tied)
-        return ("l", "n", *self.tied, "c", *side.free)
+            return dict.fromkeys((*self.sources, *self.targets), ("l", "n", "c", *self.tied))
+        return {s: ("l", "n", *self.tied, "c", *s.free) for s in (*self.sources, *self.targets)}
 
     def operand(self, pools: Pools, side: Side) -> Tensor:
         """One side as an operand: "l n c (tied)" for channel mixing, else "l (n tied) (c free)"."""
-        ordered = pools.ordered(side.name, self.labels(side))
+        ordered = pools.ordered(side.name, self.labels[side])
         if self.mixes_channels_only:
             return ordered.flatten(3)
         return ordered.reshape(len(ordered), -1, prod(side.shape))
@@ -99,14 +100,14 @@ class Group:
             shape = (tensor.shape[0], networks, channels, *self.tied_shape)
         else:
             shape = (tensor.shape[0], networks, *self.tied_shape, channels, *free)
-        return Term(self.labels(side), tensor.reshape(shape))
+        return Term(self.labels[side], tensor.reshape(shape))
 
     def features(self, pools: Pools) -> Tensor:
         """All sources side by side, each copied at most once."""
         if len(self.sources) == 1:
             return self.operand(pools, self.sources[0])
         real = [side for side in self.sources if side.name != CONSTANT]
-        parts = [pools.ordered(side.name, self.labels(side)) for side in real]
+        parts = [pools.ordered(side.name, self.labels[side]) for side in real]
         if self.mixes_channels_only:
             return torch.cat(parts, dim=2).flatten(3)
         blocks, networks = parts[0].shape[:2]

@@ -1,6 +1,6 @@
 """Tensors summed over symmetric axes, each sum computed once."""
 
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from functools import cache
 
 from torch import Tensor
@@ -17,24 +17,27 @@ class Pools:
         self._axes = {name: labels for name, (labels, _) in tensors.items()}
         self._done = {name: {labels: tensor} for name, (labels, tensor) in tensors.items()}
 
-    def pooled(self, name: str, keep: Collection[str]) -> Labelled:
-        """The tensor summed over all axes but those in `keep`."""
+    def ordered(self, name: str, order: tuple[str, ...]) -> Tensor:
+        """A tensor summed to, and permuted to, the given labels; n, c and l are among them."""
+        labels, dims = _summed_then_permuted(self._axes[name], order)
         done = self._done[name]
-        labels = tuple(label for label in self._axes[name] if label in keep)
         if labels not in done:
             # From the smallest sum that still has the labels.
             known, tensor = min(
                 ((k, t) for k, t in done.items() if set(labels) <= set(k)),
                 key=lambda item: item[1].numel(),
             )
-            dims = [3 + i for i, label in enumerate(known) if label not in labels]
-            done[labels] = tensor.sum(dims)
-        return labels, done[labels]
+            done[labels] = tensor.sum([3 + i for i, a in enumerate(known) if a not in labels])
+        return done[labels].permute(dims)
 
-    def ordered(self, name: str, order: tuple[str, ...]) -> Tensor:
-        """The tensor summed to, and permuted to, the given labels; n, c and l are among them."""
-        labels, tensor = self.pooled(name, order)
-        return tensor.permute(permutation(("n", "c", "l", *labels), order))
+
+@cache
+def _summed_then_permuted(
+    axes: tuple[str, ...], order: tuple[str, ...]
+) -> tuple[tuple[str, ...], tuple[int, ...]]:
+    """Which of the axes stay, and the permutation of "n c l" and these to `order`."""
+    labels = tuple(label for label in axes if label in order)
+    return labels, permutation(("n", "c", "l", *labels), order)
 
 
 @cache
