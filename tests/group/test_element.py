@@ -173,6 +173,12 @@ def test_elements_of_the_wrong_shape_are_refused() -> None:
         GroupElement(spec, {**g.parts, "k": g.parts["v"]})
     with pytest.raises(ShapeError, match="does not act on"):
         g(WeightBatch.random(other, networks=1, generator=generator(0)))
+    with pytest.raises(ShapeError, match=r"for n=1 networks of l=1 blocks .* l the same"):
+        g(WeightBatch.random(spec, networks=1, blocks=2, generator=generator(0)))
+    with pytest.raises(ShapeError, match="n must be 1 or the same"):
+        random_element(spec, networks=3, generator=generator(0))(
+            WeightBatch.random(spec, networks=2, generator=generator(0))
+        )
     with pytest.raises(ShapeError, match="cannot multiply"):
         g @ random_element(other, generator=generator(0))
 

@@ -18,7 +18,17 @@ from transformer_nfn.layers import (
     pointwise_relu,
     run_reference,
 )
-from transformer_nfn.space import PAPER, RESIDUAL, BlockSpec, ShapeError, WeightBatch
+from transformer_nfn.space import (
+    PAPER,
+    RESIDUAL,
+    BlockSpec,
+    ShapeError,
+    WeightBatch,
+    declare,
+    free,
+    linear,
+    permuted,
+)
 
 EXACT = 1e-12
 outputs = st.integers(1, 3)
@@ -184,6 +194,30 @@ def test_one_head_and_one_block() -> None:
     spec = BlockSpec(RESIDUAL, D=5, heads=1, D_k=2, D_v=3, D_A=4)
     batch = WeightBatch.random(spec, networks=2, generator=generator(0), dtype=torch.float64)
     assert_equivariant(equivariant(batch, 2, 0), batch, generator=generator(1))
+
+
+def test_a_hundred_blocks_and_no_network() -> None:
+    """What the benchmark sizes do not show: many blocks, an empty batch."""
+    spec = BlockSpec(PAPER, D=16, heads=2, D_k=8, D_v=8, D_A=32)
+    layer = EquivariantLayer(spec, blocks=100, inputs=1, outputs=2, relu=True)
+    last = InvariantLayer(spec, blocks=100, inputs=2, outputs=2)
+    batch = WeightBatch.random(spec, networks=2, blocks=100, generator=generator(0))
+    assert last(layer(batch)).shape == (2, 2, 100, 1)
+    assert relative_error(layer(batch), layer.reference(batch)) < 1e-5
+    assert last(layer(batch[:0])).shape == (0, 2, 100, 1)
+
+
+def test_a_layer_that_could_not_read_anything_is_refused() -> None:
+    block = declare(
+        "queries",
+        {"x": free("D"), "h": permuted("heads"), "k": linear("D_k", per="h")},
+        {"Q": "h x k"},
+        {},
+    )
+    spec = BlockSpec(block, D=3, heads=2, D_k=2)
+    assert len(EquivariantLayer(spec, blocks=1, inputs=1, outputs=1).rows) == 1
+    with pytest.raises(ShapeError, match="declare a product in which it is summed"):
+        InvariantLayer(spec, blocks=1, inputs=1, outputs=1)
 
 
 def test_each_row_has_a_named_view_of_the_parameters() -> None:

@@ -87,6 +87,12 @@ class GroupElement:
         """The action on weights, gU (Definition "Group action")."""
         if batch.spec != self.spec:
             raise ShapeError(f"an element of {self.spec} does not act on {batch.spec}")
+        networks, blocks = self._batch
+        if networks not in (1, batch.networks) or blocks != batch.blocks:
+            raise ShapeError(
+                f"an element for n={networks} networks of l={blocks} blocks does not act on "
+                f"{batch!r}; n must be 1 or the same, l the same"
+            )
         return batch.replace(
             {
                 name: self.act(batch[name], indices)
@@ -107,8 +113,13 @@ class GroupElement:
                 tensor = view.fold(moved, tuple(tensor.shape))
         return tensor
 
-    def __repr__(self) -> str:
+    @property
+    def _batch(self) -> tuple[int, int]:
         networks, blocks = next(iter(self.parts.values())).shape[:2]
+        return networks, blocks
+
+    def __repr__(self) -> str:
+        networks, blocks = self._batch
         return f"GroupElement(n={networks}, l={blocks}, parts {' '.join(self.parts)}, {self.spec})"
 
 

@@ -91,7 +91,8 @@ class Group:
         ordered = pools.ordered(side.name, self.labels[side])
         if self.mixes_channels_only:
             return ordered.flatten(3)
-        return ordered.reshape(len(ordered), -1, prod(side.shape))
+        blocks, networks = ordered.shape[:2]
+        return ordered.reshape(blocks, networks * prod(self.tied_shape), prod(side.shape))
 
     def term(self, side: Side, tensor: Tensor, networks: int) -> Term:
         """The inverse of `operand`: a matmul's result as a term of its tensor."""
@@ -132,7 +133,7 @@ class Group:
             return self.term(side, out, networks)
         if not self.channels_apart:
             return self.term(side, torch.bmm(features, matrix), networks)
-        by_channel = matrix.view(blocks, matrix.shape[1], channels, -1).transpose(1, 2)
+        by_channel = matrix.view(blocks, -1, channels, prod(free)).transpose(1, 2)  # l c F free
         out = features.new_empty(blocks, channels, features.shape[1], by_channel.shape[3])
         for f, m, o in zip(features, by_channel, out, strict=True):
             torch.bmm(f.expand(channels, -1, -1), m, out=o)
@@ -149,7 +150,7 @@ class Group:
             return torch.bmm(features.mT, self.operand(grads, side))
         grad = grads.ordered(side.name, ("l", "c", "n", *self.tied, *side.free))
         blocks, channels = grad.shape[:2]
-        grad = grad.reshape(blocks, channels, features.shape[1], -1)  # l c (n tied) free
+        grad = grad.reshape(blocks, channels, features.shape[1], prod(side.shape[1:]))
         by_channel = features.new_empty(blocks, channels, features.shape[2], grad.shape[3])
         for f, g, o in zip(features.mT, grad, by_channel, strict=True):
             torch.bmm(f.expand(channels, -1, -1), g, out=o)

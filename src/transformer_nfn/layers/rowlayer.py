@@ -39,6 +39,11 @@ class RowLayer(nn.Module):
                 f"a layer needs at least one block and channel, got blocks={blocks}, "
                 f"inputs={inputs}, outputs={outputs}"
             )
+        if all(row.source == CONSTANT for row in rows):
+            raise ShapeError(
+                f"no row of this layer reads block {spec.block.name!r}: every tensor "
+                f"has a linear axis; declare a product in which it is summed"
+            )
         check_budget(
             rows, sizes, blocks=blocks, inputs=inputs, outputs=outputs, budget=max_parameters
         )
