@@ -49,7 +49,7 @@ class Plan:
         self.wiring = Wiring(tuple(groups), sources, targets, tuple(matrices))
         #: For each matrix, by the name of its parameter, its group and its target.
         self.matrices = {
-            f"{side.name}__{'_'.join(groups[number].tied) or 'none'}": (groups[number], side)
+            matrix_name(side.name, groups[number].tied): (groups[number], side)
             for number, side in matrices
         }
 
@@ -66,13 +66,9 @@ class Plan:
         group, target = self.matrices[name]
         return group.sources[-1].stop, prod(target.shape)
 
-    def matrix_name(self, row: Row) -> str:
-        """Which matrix holds a row."""
-        return f"{row.target}__{'_'.join(row.tied) or 'none'}"
-
     def row_view(self, row: Row, matrix: Tensor) -> Tensor:
         """The parameter of one row, "l" and the axes of `Row.parameter`, as a view of "l F T"."""
-        group, target = self.matrices[self.matrix_name(row)]
+        group, target = self.matrices[matrix_name(row.target, row.tied)]
         source = next(side for side in group.sources if side.name == row.source)
         ins = source.shape[1:] if row.source == CONSTANT else source.shape
         part = matrix[:, source.start : source.stop]
@@ -99,6 +95,11 @@ class Plan:
             self.wiring, frozenset(relu), *sources, *ordered
         )
         return dict(zip(self.wiring.targets, targets, strict=True))
+
+
+def matrix_name(target: str, tied: tuple[str, ...]) -> str:
+    """The name of the matrix that holds the rows into a target with these tied axes."""
+    return f"{target}__{'_'.join(tied) or 'none'}"
 
 
 def _by_ties(rows: Sequence[Row]) -> list[list[Row]]:

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from transformer_nfn.layers.budget import check_budget
-from transformer_nfn.layers.plan import Plan
+from transformer_nfn.layers.plan import Plan, matrix_name
 from transformer_nfn.layers.reference import reference
 from transformer_nfn.layers.rows import CONSTANT, Row, Sizes
 from transformer_nfn.space import BlockSpec, ShapeError, WeightBatch
@@ -77,7 +77,7 @@ class RowLayer(nn.Module):
     def row_parameters(self) -> dict[str, Tensor]:
         """For each row's name a view of its parameter, "l" and the axes of `Row.parameter`."""
         return {
-            row.name: self.plan.row_view(row, self.matrices[self.plan.matrix_name(row)])
+            row.name: self.plan.row_view(row, self.matrices[matrix_name(row.target, row.tied)])
             for row in self.rows
         }
 
