@@ -1,10 +1,11 @@
 """Checks for layers of your own: is it equivariant, is it invariant?"""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import torch
 from torch import Tensor
 
+from transformer_nfn.group.element import GroupElement
 from transformer_nfn.group.kinds import MatrixSampler
 from transformer_nfn.group.sampling import random_element
 from transformer_nfn.space import WeightBatch
@@ -64,14 +65,7 @@ def assert_equivariant(
         AssertionError: With the relative error of each tensor that exceeds the tolerance.
     """
     bound = TOLERANCE[batch.dtype] if tolerance is None else tolerance
-    for _ in range(samples):
-        g = random_element(
-            batch.spec,
-            networks=batch.networks,
-            blocks=batch.blocks,
-            generator=generator,
-            matrices=matrices,
-        )
+    for g in _random_elements(batch, samples, generator, matrices):
         got, expected = layer(g(batch)), g(layer(batch))
         errors = {name: relative_error(got[name], expected[name]) for name in expected}
         worst = [f"{error:.1e} in {name}" for name, error in errors.items() if not error <= bound]
@@ -97,14 +91,21 @@ def assert_invariant(
     """
     bound = TOLERANCE[batch.dtype] if tolerance is None else tolerance
     expected = function(batch)
+    for g in _random_elements(batch, samples, generator, matrices):
+        error = relative_error(function(g(batch)), expected)
+        if not error <= bound:
+            raise AssertionError(f"not invariant: relative error {error:.1e} exceeds {bound:.1e}")
+
+
+def _random_elements(
+    batch: WeightBatch, samples: int, generator: torch.Generator, matrices: MatrixSampler | None
+) -> Iterator[GroupElement]:
+    """Elements for a batch, with another one for each network and block."""
     for _ in range(samples):
-        g = random_element(
+        yield random_element(
             batch.spec,
             networks=batch.networks,
             blocks=batch.blocks,
             generator=generator,
             matrices=matrices,
         )
-        error = relative_error(function(g(batch)), expected)
-        if not error <= bound:
-            raise AssertionError(f"not invariant: relative error {error:.1e} exceeds {bound:.1e}")
