@@ -105,6 +105,8 @@ class MatmulShapes(TorchDispatchMode):
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):  # type: ignore[no-untyped-def]
         if func.overloadpacket in (torch.ops.aten.bmm, torch.ops.aten.mm):
             self.shapes[args[0].shape, args[1].shape] += 1
+        elif func.overloadpacket in (torch.ops.aten.baddbmm, torch.ops.aten.baddbmm_):
+            self.shapes[args[1].shape, args[2].shape] += 1
         return func(*args, **(kwargs or {}))
 
 
