@@ -10,6 +10,7 @@ say what is to be done.
 
     python benchmarks/layers.py
     python benchmarks/layers.py --quick --json
+    python benchmarks/layers.py --quick --profile
 """
 
 import argparse
@@ -142,11 +143,24 @@ def measure(actions: dict[str, Step], seconds: float) -> dict[str, float]:
     return {name: statistics.median(values) for name, values in times.items()}
 
 
+def profile(step: Step, rows: int = 12) -> None:
+    """Where the time of a step goes, operation by operation."""
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as record:
+        for _ in range(10):
+            step()
+    parts = sorted(record.key_averages(), key=lambda part: -part.self_cpu_time_total)
+    total = sum(part.self_cpu_time_total for part in parts)
+    for part in parts[:rows]:
+        share = part.self_cpu_time_total / total
+        print(f"    {share:6.1%}  {part.self_cpu_time_total / 1e4:8.2f} ms  {part.key}")
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--quick", action="store_true", help="6 s a case instead of 30 s")
+    parser.add_argument("--profile", action="store_true", help="the plan, operation by operation")
     parser.add_argument("--json", action="store_true", help="one JSON object as the last line")
     options = parser.parse_args()
     torch.set_num_threads(1)
@@ -177,6 +191,8 @@ def main() -> None:
             f" {ms['plan']:7.1f} ms {ms['bare']:7.1f} ms {ms['calls']:6.1f} ms"
             f" {ratio:7.2f} {target:7.1f} {fraction:9.0%}"
         )
+        if options.profile:
+            profile(plan)
     if options.json:
         ok = all(figure["ratio"] >= figure["target"] for figure in figures)
         versions = {"python": platform.python_version(), "torch": torch.__version__}
