@@ -16,8 +16,9 @@ from transformer_nfn.space import WeightBatch
 
 
 def head_product(batch: WeightBatch, name: str, keep: Sequence[str]) -> Tensor:
-    """A declared product with the axes "n c l" and `keep`, as `WeightBatch.product`.
+    """A declared product as `WeightBatch.product` gives it, summed over all axes but `keep`.
 
+    What only one factor has is summed before multiplying, so that the full product never exists.
     Heads and their coordinates are contracted together, so that no tensor "h x y" exists, and the
     operands and their gradients stay in the order of axes in which the layers write them.
     """

@@ -207,17 +207,12 @@ class WeightBatch:
         """All weights of a network in one row, block after block, in the declared order."""
         return torch.cat([tensor.flatten(3) for tensor in self.tensors.values()], -1).flatten(2)
 
-    def product(self, name: str, keep: Sequence[str] | None = None) -> Tensor:
-        """A declared product, such as QK, with axes "n c l" and those it declares.
-
-        With `keep`, only these of its axes stay; the others are summed before multiplying, so
-        that the full product never exists.
-        """
+    def product(self, name: str) -> Tensor:
+        """A declared product, such as QK, with axes "n c l" and those it declares."""
         product = self.spec.block.products[name]
-        labels = keep if keep is not None else [index.label for index in product.indices]
         first, second, out = (
-            "ncl" + "".join(axes)
-            for axes in (*([i.label for i in f.indices] for f in product.factors), labels)
+            "ncl" + "".join(index.label for index in indices)
+            for indices in (*(factor.indices for factor in product.factors), product.indices)
         )
         factors = (self.tensors[factor.tensor] for factor in product.factors)
         return torch.einsum(f"{first},{second}->{out}", *factors)
