@@ -4,9 +4,9 @@ Forward and backward of equivariant layer + ReLU + invariant layer, two blocks o
 (D=32, 2 heads, D_A=64), one thread. Both ways have the same number of parameters; the reference
 has one leaf tensor for each row, as the paper's own code has, the plan its matrices. The two are
 timed in turns, and a figure is the median over the turns, so that what else the machine does
-touches both alike. "bare" is the time of the plan's matmuls alone: same shapes, operands in place,
-results written into existing memory. "calls" is the plan at size 2 in all axes: what it costs to
-say what is to be done.
+touches both alike. "bare" is the time of the plan's matmuls alone: operands of the same shapes and
+strides in place, results written into existing memory, no buffer used twice. "calls" is the plan at
+size 2 in all axes: what it costs to say what is to be done.
 
     python benchmarks/layers.py
     python benchmarks/layers.py --quick --json
@@ -18,7 +18,6 @@ import json
 import platform
 import statistics
 import time
-from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
@@ -96,34 +95,35 @@ class Earlier(torch.autograd.Function):
         return None
 
 
-class MatmulShapes(TorchDispatchMode):
-    """Records the shapes of all matrix products."""
+class Matmuls(TorchDispatchMode):
+    """Records shapes and strides of the operands of all batched matrix products."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.shapes: Counter[tuple[torch.Size, torch.Size]] = Counter()
+        self.operands: list[tuple[Tensor, Tensor]] = []
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):  # type: ignore[no-untyped-def]
-        if func.overloadpacket in (torch.ops.aten.bmm, torch.ops.aten.mm):
-            self.shapes[args[0].shape, args[1].shape] += 1
+        if func.overloadpacket is torch.ops.aten.bmm:
+            self.operands.append((alike(args[0]), alike(args[1])))
         elif func.overloadpacket in (torch.ops.aten.baddbmm, torch.ops.aten.baddbmm_):
-            self.shapes[args[1].shape, args[2].shape] += 1
+            self.operands.append((alike(args[1]), alike(args[2])))
         return func(*args, **(kwargs or {}))
 
 
+def alike(tensor: Tensor) -> Tensor:
+    """Another tensor of the same shape and strides: expanded and transposed as it is."""
+    return torch.empty_strided(tensor.shape, tensor.stride()).fill_(0.5)
+
+
 def bare_matmuls(step: Step) -> Step:
-    """The matrix products of a step and nothing else."""
-    with MatmulShapes() as record:
+    """The matrix products of a step and nothing else, each with operands and result of its own."""
+    with Matmuls() as record:
         step()
-    work = []
-    for (left, right), count in record.shapes.items():
-        a, b = torch.randn(left), torch.randn(right)
-        work.append((a, b, torch.empty(*left[:-1], right[-1]), count))
+    work = [(a, b, torch.empty(*a.shape[:-1], b.shape[-1])) for a, b in record.operands]
 
     def run() -> None:
-        for a, b, out, count in work:
-            for _ in range(count):
-                torch.matmul(a, b, out=out)
+        for a, b, out in work:
+            torch.bmm(a, b, out=out)
 
     return run
 
