@@ -21,11 +21,11 @@ def check_budget(
     inputs: int,
     outputs: int,
     budget: int,
-) -> int:
-    """The number of parameters of a layer.
+) -> None:
+    """Count the parameters of a layer.
 
     Raises:
-        BudgetError: If it is larger than the budget; names the largest rows and what to do.
+        BudgetError: If there are more than the budget; names the largest rows and what to do.
     """
     counts = {row: blocks * prod(row.parameter_shape(sizes, inputs, outputs)) for row in rows}
     total = sum(counts.values())
@@ -38,4 +38,3 @@ def check_budget(
             f"{budget:,}. The largest of its {len(rows)} rows:\n" + "\n".join(lines) + "\n"
             "Use fewer channels, take fewer blocks at a time, or raise max_parameters."
         )
-    return total

@@ -124,14 +124,12 @@ def _ties(
     Any other permuted axis that both have may be tied or summed, but an axis with a permutation
     of its own for each head can be tied only where the head is.
     """
-    linear_out, linear_in = (set(_of_kind(block, axes, Kind.LINEAR)) for axes in (target, source))
+    linear_out, linear_in = (set(block.of_kind(axes, Kind.LINEAR)) for axes in (target, source))
     if linear_out != linear_in:
         return []
     must = {index.label for index in linear_out}
     must |= {outer for label in must for outer in block.axes[label].per}
-    shared = [
-        index.label for index in _of_kind(block, target, Kind.PERMUTED) if index in set(source)
-    ]
+    shared = [index.label for index in block.of_kind(target, Kind.PERMUTED) if index in set(source)]
     options = [label for label in shared if label not in must]
     subsets = (set(some) for k in range(len(options) + 1) for some in combinations(options, k))
     return [
@@ -141,15 +139,6 @@ def _ties(
     ]
 
 
-def _of_kind(block: Block, indices: tuple[Index, ...], kind: Kind) -> tuple[Index, ...]:
-    """Like `Block.of_kind`, and D' of the invariant layer is free."""
-    return tuple(
-        i
-        for i in indices
-        if (block.axes[i.label].kind if i.label in block.axes else Kind.FREE) is kind
-    )
-
-
 def _row(
     block: Block,
     target: tuple[str, tuple[Index, ...]],
@@ -157,7 +146,7 @@ def _row(
     tied: frozenset[str],
 ) -> Row:
     free_out, free_in = (
-        tuple(i.label for i in _of_kind(block, axes, Kind.FREE)) for axes in (target[1], source[1])
+        tuple(i.label for i in block.of_kind(axes, Kind.FREE)) for axes in (target[1], source[1])
     )
     out, into = (tuple(i.label for i in axes) for axes in (target[1], source[1]))
     product = block.products.get(source[0])

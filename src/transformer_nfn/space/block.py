@@ -72,8 +72,12 @@ class Block:
         raise DeclarationError(f"block {self.name!r} has no tensor or product {name!r}: {known}")
 
     def of_kind(self, indices: tuple[Index, ...], kind: Kind) -> tuple[Index, ...]:
-        """Those of the indices whose axis is of a kind, in order."""
-        return tuple(index for index in indices if self.axes[index.label].kind is kind)
+        """Those of the indices whose axis is of a kind, in order; reserved letters are free."""
+        return tuple(
+            index
+            for index in indices
+            if (Kind.FREE if index.label in RESERVED else self.axes[index.label].kind) is kind
+        )
 
     @property
     def pointwise(self) -> tuple[str, ...]:

@@ -69,8 +69,8 @@ class BlockSpec:
     def __eq__(self, other: object) -> bool:
         return (
             isinstance(other, BlockSpec)
-            and self.block.to_dict() == other.block.to_dict()
             and self.sizes == other.sizes
+            and (self.block is other.block or self.block.to_dict() == other.block.to_dict())
         )
 
     def __hash__(self) -> int:
