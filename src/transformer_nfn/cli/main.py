@@ -1,0 +1,34 @@
+"""The entry point: registers the commands and turns our own errors into one line."""
+
+import sys
+
+import typer
+
+from transformer_nfn.cli.zoo import zoo_app
+
+app = typer.Typer(
+    name="tnfn",
+    help="Learn from, compare and audit the weights of transformers.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+)
+app.add_typer(zoo_app, name="zoo")
+
+
+@app.callback()
+def _commands() -> None:
+    """Learn from, compare and audit the weights of transformers."""
+
+
+def main() -> None:
+    """Run `tnfn`: exit code 1 for an error that the user can mend, 130 after Ctrl-C."""
+    try:
+        app()
+    except ValueError as error:
+        # Errors of the rooms are ValueErrors that say what to do; a traceback would hide that.
+        if not type(error).__module__.startswith("transformer_nfn."):
+            raise
+        typer.echo(f"error: {error}", err=True)
+        sys.exit(1)

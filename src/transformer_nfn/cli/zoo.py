@@ -1,0 +1,255 @@
+"""`tnfn zoo`: plan, build, look at, check and export zoos of small trained transformers."""
+
+import json
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+zoo_app = typer.Typer(
+    help="Zoos of small trained transformers that anybody can rebuild.",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+)
+
+RecipeName = Annotated[
+    str,
+    typer.Argument(
+        help="digits-mini, mnist-small, mnist-small-residual, agnews-small, mnist-paper, "
+        "agnews-paper, or the path of a TOML file."
+    ),
+]
+Runs = Annotated[
+    int | None, typer.Option(help="The first N runs of the recipe; its own number if not given.")
+]
+Data = Annotated[
+    Path | None,
+    typer.Option(help="Folder with the tasks' data; the variable TNFN_DATA if not given."),
+]
+Seeds = Annotated[
+    str | None,
+    typer.Option(help='"run": a seed for each run; "shared": one for all, as in the paper.'),
+]
+Json = Annotated[bool, typer.Option("--json", help="One JSON object instead of text.")]
+Folder = Annotated[str, typer.Argument(help="The zoo's folder or fsspec URL.")]
+
+
+def _recipe(name: str, seeds: str | None) -> Any:
+    from transformer_nfn.zoo import Recipe
+
+    recipe = Recipe.load(name)
+    if seeds not in (None, "run", "shared"):
+        raise typer.BadParameter('use "run" or "shared"', param_hint="--seeds")
+    return recipe if seeds is None else recipe.with_seeds(seeds)
+
+
+def _show(figures: dict[str, Any], as_json: bool) -> None:
+    if as_json:
+        typer.echo(json.dumps(figures))
+        return
+    width = max(len(name) for name in figures)
+    for name, value in figures.items():
+        if isinstance(value, list | dict):
+            value = json.dumps(value)
+        typer.echo(f"{name.replace('_', ' '):<{width}}  {value}")
+
+
+def _hours(seconds: float) -> str:
+    if seconds < 120:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 7200 else f"{seconds / 3600:,.1f} h"
+
+
+@zoo_app.command()
+def plan(
+    recipe: RecipeName,
+    runs: Runs = None,
+    data: Data = None,
+    seeds: Seeds = None,
+    cpus: Annotated[int, typer.Option(min=1, help="CPU cores like this one.")] = 1,
+    gpus: Annotated[int, typer.Option(min=0, help="GPUs instead of CPU cores.")] = 0,
+    gpu_speed: Annotated[
+        float, typer.Option(help="How many cores of this machine one GPU is worth; an assumption.")
+    ] = 50.0,
+    as_json: Json = False,
+) -> None:
+    """Say what a recipe costs: runs, groups, rows, bytes, and time from a short calibration.
+
+    Example: tnfn zoo plan mnist-small --runs 600 --cpus 2
+    """
+    from transformer_nfn.zoo import calibrate, load_task, make_plan
+
+    chosen = _recipe(recipe, seeds)
+    task = load_task(chosen.task, data=data, patch=chosen.patch)
+    planned = make_plan(chosen, task, chosen.runs if runs is None else runs)
+    speed = calibrate(chosen, task)
+    one_core = speed.seconds(planned)
+    workers = gpus * gpu_speed if gpus else float(cpus)
+    figures: dict[str, Any] = {
+        **planned._asdict(),
+        "steps_a_second_on_one_core": round(speed.steps, 1),
+        "seconds_on_one_core": round(one_core),
+        "seconds": round(one_core / workers),
+        "cpus": 0 if gpus else cpus,
+        "gpus": gpus,
+    }
+    if as_json:
+        typer.echo(json.dumps(figures))
+        return
+    typer.echo(f"{chosen.name}: {planned.runs:,} runs in {planned.groups:,} groups")
+    typer.echo(f"store:       {planned.rows:,} rows, {planned.bytes / 1e9:.2f} GB")
+    typer.echo(f"work:        {planned.steps:,} steps, {planned.evaluated:,} examples evaluated")
+    typer.echo(f"this core:   {speed.steps:,.0f} steps/s, {_hours(one_core)} for all of it")
+    where = f"{gpus} GPUs, each taken as {gpu_speed:g} such cores" if gpus else f"{cpus} such cores"
+    typer.echo(f"on {where}: {_hours(one_core / workers)}")
+
+
+@zoo_app.command()
+def build(
+    recipe: RecipeName,
+    out: Annotated[str, typer.Option(help="The zoo's folder or fsspec URL; made if need be.")],
+    runs: Runs = None,
+    data: Data = None,
+    seeds: Seeds = None,
+    ray: Annotated[
+        bool, typer.Option("--ray", help="Use all cores, or a cluster with --address.")
+    ] = False,
+    address: Annotated[
+        str | None, typer.Option(help="Ray cluster to use: auto, host:port or ray://host:port.")
+    ] = None,
+    device: Annotated[str, typer.Option(help="cpu, or cuda: one GPU for each job.")] = "cpu",
+    as_json: Json = False,
+) -> None:
+    """Train what is missing and commit it, group by group; Ctrl-C and run again to go on.
+
+    Example: tnfn zoo build digits-mini --out digits-mini --ray
+    """
+    from transformer_nfn.jobs import InProcess, RayExecutor, track
+    from transformer_nfn.zoo import Build, summarize, write_card
+    from transformer_nfn.zoo.dataset import Zoo
+
+    chosen = _recipe(recipe, seeds)
+    building = Build(chosen, out, runs=runs, data=data, device=device)
+    total, missing = building.runs, building.missing
+    if missing < total:
+        typer.echo(f"{total - missing} of {total} runs are there already", err=True)
+    failures = []
+    if missing:
+        gpu = device != "cpu"
+        executor = (
+            RayExecutor(address, cpus=1, gpus=1 if gpu else 0)
+            if ray or address is not None
+            else InProcess()
+        )
+        with executor:
+            failures = building.run(
+                executor,
+                lambda outcomes: track(
+                    outcomes,
+                    total,
+                    total - missing,
+                    f"{chosen.name}: runs",
+                    weight=lambda outcome: len(outcome.job.group.runs),
+                ),
+            )
+    for failed in failures:
+        typer.echo(f"error: group {failed.job.group.name} failed:\n{failed.error}", err=True)
+    if len(failures) == len(building.groups) > 0:
+        raise typer.Exit(1)
+    zoo = Zoo(out)
+    written = write_card(zoo)
+    figures = summarize(zoo)
+    if as_json:
+        typer.echo(json.dumps({**figures, "failed_groups": len(failures)}))
+    else:
+        typer.echo(
+            f"{out}: {figures['runs']:,} runs, {figures['rows']:,} rows in {figures['shards']} "
+            f"shards, {figures['bytes'] / 1e6:,.0f} MB; data card: {', '.join(written)}"
+        )
+    if failures:
+        typer.echo(f"{len(failures)} groups failed: run the same command again", err=True)
+        raise typer.Exit(1)
+
+
+@zoo_app.command()
+def info(folder: Folder, as_json: Json = False) -> None:
+    """Show counts, accuracies and the time a zoo took.
+
+    Example: tnfn zoo info digits-mini
+    """
+    from transformer_nfn.zoo import summarize
+    from transformer_nfn.zoo.dataset import Zoo
+
+    _show(summarize(Zoo(folder)), as_json)
+
+
+@zoo_app.command()
+def verify(folder: Folder, as_json: Json = False) -> None:
+    """Check every row's checksum, counts, NaN and duplicates; exit code 1 if something is wrong.
+
+    Example: tnfn zoo verify digits-mini
+    """
+    from transformer_nfn.zoo import verify as check
+    from transformer_nfn.zoo.dataset import Zoo
+
+    checked = list(check(Zoo(folder)))
+    problems = {one.name: one.problems for one in checked if one.problems}
+    rows = sum(one.rows for one in checked)
+    if as_json:
+        typer.echo(json.dumps({"rows": rows, "shards": len(checked), "problems": problems}))
+    else:
+        for name, found in problems.items():
+            for problem in found:
+                typer.echo(f"{name}: {problem}")
+        typer.echo(
+            f"{folder}: {rows:,} rows in {len(checked)} shards, "
+            + (f"{len(problems)} with problems" if problems else "all sound")
+        )
+    if problems:
+        raise typer.Exit(1)
+
+
+@zoo_app.command()
+def card(folder: Folder, as_json: Json = False) -> None:
+    """Write README.md and the histogram into a zoo's folder again.
+
+    Example: tnfn zoo card digits-mini
+    """
+    from transformer_nfn.zoo import write_card
+    from transformer_nfn.zoo.dataset import Zoo
+
+    _show({"zoo": folder, "written": write_card(Zoo(folder))}, as_json)
+
+
+@zoo_app.command()
+def export(
+    folder: Folder,
+    out: Annotated[Path, typer.Option(help="Where the safetensors files go.")],
+    run: Annotated[list[int] | None, typer.Option(help="A run by its number; repeatable.")] = None,
+    checkpoint: Annotated[
+        str | None, typer.Option(help='One checkpoint, such as "best" or "100".')
+    ] = None,
+    min_accuracy: Annotated[
+        float, typer.Option(help="Only rows with at least this test accuracy, 0 to 1.")
+    ] = 0.0,
+    as_json: Json = False,
+) -> None:
+    """Write chosen networks as safetensors, with the row's columns as metadata.
+
+    Example: tnfn zoo export digits-mini --run 0 --run 7 --checkpoint best --out nets
+    """
+    import pyarrow.compute as pc  # type: ignore[import-untyped]
+
+    from transformer_nfn.zoo import export as write
+    from transformer_nfn.zoo.dataset import Zoo
+
+    where = pc.field("test_accuracy") >= min_accuracy
+    if run:
+        where = where & pc.field("run").isin(run)
+    if checkpoint is not None:
+        where = where & (pc.field("checkpoint") == checkpoint)
+    written = write(Zoo(folder), where, out)
+    if not written:
+        typer.echo(f"no row of {folder} is chosen by these options", err=True)
+        raise typer.Exit(1)
+    _show({"folder": str(out), "files": len(written), "first": written[0].name}, as_json)

@@ -1,0 +1,5 @@
+"""Errors of `jobs`: what was expected, what came, and what to do."""
+
+
+class JobError(ValueError):
+    """A folder, a name or an executor that cannot be used as asked."""

@@ -1,0 +1,242 @@
+"""A folder of immutable Parquet shards, on a local disk or any fsspec URL."""
+
+import inspect
+import io
+import os
+import re
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import fsspec  # type: ignore[import-untyped]
+import pyarrow as pa  # type: ignore[import-untyped]
+import pyarrow.parquet as pq  # type: ignore[import-untyped]
+from fsspec.implementations.local import LocalFileSystem  # type: ignore[import-untyped]
+
+from transformer_nfn.jobs.errors import JobError
+from transformer_nfn.jobs.localfiles import TEMPORARIES, create_file, replace_file
+
+_SUFFIX = ".parquet"
+_NAME = re.compile(r"[A-Za-z0-9-][A-Za-z0-9._-]*")
+
+#: Remote file systems that create a file whole and only if there is none: S3 (If-None-Match),
+#: Google (ifGenerationMatch) and Azure (overwrite=False), and `memory` for tests. All others are
+#: refused, since they would break the promise silently: fsspec's fallback (sftp, smb, hdfs, arrow)
+#: looks first and then streams a file that is visible half-written, and caches, jupyter, zip and
+#: http drop ``mode`` altogether.
+_CREATE_ONLY = {"s3", "s3a", "gs", "gcs", "az", "abfs", "abfss", "memory"}
+
+
+class ShardFolder:
+    """Shards that are committed once, appear whole, and never change.
+
+    Several builders may write into one folder at the same time, each in its own time: what is
+    committed is what `names` lists, and nothing else has to be kept. On a local disk a shard gets
+    its name by a hard link, remotely by a conditional write. Remote folders: ``s3://`` (the store
+    must honour If-None-Match, as AWS, R2 and MinIO do), ``gs://``, ``az://``, and ``memory://`` for
+    tests in one thread; other fsspec URLs can be read but not written. A folder can be pickled.
+
+    Args:
+        url: A path, or a URL that fsspec knows; need not exist yet.
+
+    Example:
+        >>> folder = ShardFolder("memory://doctest-shards")
+        >>> table = pa.table({"seed": [1, 2, 3]})
+        >>> folder.commit("0.parquet", table, row_group_size=2)
+        True
+        >>> folder.commit("0.parquet", table, row_group_size=2)
+        False
+        >>> folder.names(), folder.metadata("0.parquet").num_row_groups
+        ({'0.parquet'}, 2)
+    """
+
+    def __init__(self, url: str | Path) -> None:
+        self._local: Path | None = None
+        if isinstance(url, Path) or "://" not in url:
+            # Absolute, since the workers of a cluster have another working folder.
+            self._local = Path(os.path.abspath(os.path.expanduser(url)))
+        else:
+            self._fs, path = fsspec.core.url_to_fs(url)
+            self._path = path.rstrip("/")
+            if isinstance(self._fs, LocalFileSystem):
+                self._local = Path(self._path)
+        self.url = str(url) if self._local is None else str(self._local)
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.url!r})"
+
+    def names(self) -> set[str]:
+        """Names of all committed shards, by one listing; none if there is no such folder yet."""
+        return {name for name in self._list() if name.endswith(_SUFFIX)}
+
+    def sidecars(self) -> set[str]:
+        """Names of the small files beside the shards."""
+        return {name for name in self._list() if not name.endswith(_SUFFIX)}
+
+    def _list(self) -> set[str]:
+        try:
+            if self._local is not None:
+                with os.scandir(self._local) as entries:
+                    found = [entry.name for entry in entries if entry.is_file()]
+            else:
+                self._fs.invalidate_cache(self._path)  # others commit too
+                entries = self._fs.ls(self._path, detail=True)
+                found = [
+                    entry["name"].rsplit("/", 1)[-1] for entry in entries if entry["type"] == "file"
+                ]
+        except FileNotFoundError:
+            return set()
+        return {name for name in found if _NAME.fullmatch(name)}
+
+    def commit(self, name: str, table: pa.Table, *, row_group_size: int) -> bool:
+        """Write a shard, unless it is there: True if this call committed it.
+
+        The bytes depend on the table's schema and values alone (for one version of pyarrow), not on
+        how it is cut into chunks, so two builders of a shard write the same file. Uncompressed and
+        without dictionaries: weights look like noise to both.
+
+        Args:
+            name: File name of the shard, ending in ``.parquet``.
+            table: Its rows.
+            row_group_size: Rows that can be read on their own; the last group may have fewer.
+        """
+        if not name.endswith(_SUFFIX):
+            raise JobError(f"the name of a shard ends in {_SUFFIX}, got {name!r}")
+        whole = table.combine_chunks()
+
+        def write(file: io.BufferedIOBase) -> None:
+            pq.write_table(
+                whole,
+                file,
+                row_group_size=row_group_size,
+                use_dictionary=False,
+                compression="none",
+                store_schema=True,
+            )
+
+        return self._create(name, write)
+
+    def read(self, name: str, columns: Sequence[str] | None = None) -> pa.Table:
+        """All rows of a shard, or only some of its columns."""
+        with self._parquet(name) as parquet:
+            return parquet.read(columns=None if columns is None else list(columns))
+
+    def metadata(self, name: str) -> pq.FileMetaData:
+        """Footer of a shard: schema, row groups, statistics. Reads no rows."""
+        with self._parquet(name) as parquet:
+            return parquet.metadata
+
+    @contextmanager
+    def open(self, name: str) -> Iterator[BinaryIO]:
+        """A file of the folder, open for reading bytes."""
+        _check(name)
+        if self._local is not None:
+            with open(self._local / name, "rb") as file:
+                yield file
+        else:
+            with self._fs.open(f"{self._path}/{name}", "rb") as file:
+                yield file
+
+    def read_bytes(self, name: str) -> bytes:
+        """Content of a file of the folder."""
+        with self.open(name) as file:
+            return file.read()
+
+    def write_once(self, name: str, data: bytes) -> bool:
+        """Create a small file beside the shards, unless it is there: True if this call created it.
+
+        For what must be the same for all builders, such as the description of what is built.
+        """
+        _check_sidecar(name)
+        return self._create(name, lambda file: file.write(data))
+
+    def replace(self, name: str, data: bytes) -> None:
+        """Write a small file beside the shards, in place of what may be there.
+
+        Only for what can be derived from the shards again.
+        """
+        _check_sidecar(name)
+        if self._local is not None:
+            replace_file(self._local / name, lambda file: file.write(data))
+        else:
+            self._refuse_unsafe()
+            self._fs.pipe_file(f"{self._path}/{name}", data)
+
+    def leftovers(self) -> list[str]:
+        """Temporaries of commits that are under way or were killed; remotely there are none.
+
+        A killed upload to an object store leaves no object, at most parts that a rule of the
+        bucket can expire.
+        """
+        if self._local is None:
+            return []
+        try:
+            return sorted(f"{TEMPORARIES}/{name}" for name in os.listdir(self._local / TEMPORARIES))
+        except FileNotFoundError:
+            return []
+
+    def sweep(self, older_than_seconds: float | int) -> int:
+        """Remove temporaries last written to longer ago than this, and say how many.
+
+        Choose far more than writing a shard takes: a commit whose temporary is gone fails.
+        """
+        removed = 0
+        for name in self.leftovers():
+            assert self._local is not None
+            temporary = self._local / name
+            try:
+                if time.time() - temporary.stat().st_mtime > older_than_seconds:
+                    temporary.unlink()
+                    removed += 1
+            except FileNotFoundError:  # its commit has just ended
+                continue
+        return removed
+
+    def _create(self, name: str, write: Callable[[io.BufferedIOBase], object]) -> bool:
+        _check(name)
+        if self._local is not None:
+            return create_file(self._local / name, write)
+        self._refuse_unsafe()
+        buffer = io.BytesIO()
+        write(buffer)
+        try:
+            self._fs.pipe_file(f"{self._path}/{name}", buffer.getvalue(), mode="create")
+        except FileExistsError:
+            return False
+        return True
+
+    def _refuse_unsafe(self) -> None:
+        protocols = {self._fs.protocol} if isinstance(self._fs.protocol, str) else self._fs.protocol
+        method = self._fs._pipe_file if self._fs.async_impl else self._fs.pipe_file
+        if _CREATE_ONLY.isdisjoint(protocols) or "mode" not in inspect.signature(method).parameters:
+            raise JobError(
+                f"{self.url} can be read but not written: {type(self._fs).__name__} is not known "
+                "to create a file whole and only if there is none. Write to a local or mounted "
+                f"folder, or to one of {sorted(_CREATE_ONLY)}, with a current fsspec package"
+            )
+
+    @contextmanager
+    def _parquet(self, name: str) -> Iterator[Any]:
+        _check(name)
+        if self._local is not None:  # by its path: faster than through a Python file
+            with pq.ParquetFile(str(self._local / name)) as parquet:
+                yield parquet
+        else:
+            with self.open(name) as file, pq.ParquetFile(file) as parquet:
+                yield parquet
+
+
+def _check(name: str) -> None:
+    if not _NAME.fullmatch(name):
+        raise JobError(
+            f"a file name has only letters, digits, '.', '_' and '-', and does not begin with '.' "
+            f"or '_'; got {name!r}"
+        )
+
+
+def _check_sidecar(name: str) -> None:
+    _check(name)
+    if name.endswith(_SUFFIX):
+        raise JobError(f"{name!r} is the name of a shard: shards are written by commit alone")

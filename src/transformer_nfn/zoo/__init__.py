@@ -1,0 +1,41 @@
+"""Zoos of small trained transformers: recipes, tasks, trainer, build, store.
+
+Reading a zoo is a door of its own, `transformer_nfn.zoo.dataset`. Nothing here imports Ray,
+scikit-learn, gensim or matplotlib before it is needed.
+"""
+
+from transformer_nfn.zoo.build import Build
+from transformer_nfn.zoo.card import write_card
+from transformer_nfn.zoo.errors import RecipeError, StoreError
+from transformer_nfn.zoo.exporting import export
+from transformer_nfn.zoo.nets import NetShape
+from transformer_nfn.zoo.planning import Plan, Speed, calibrate, make_plan
+from transformer_nfn.zoo.recipe import RECIPES, Recipe
+from transformer_nfn.zoo.runs import Hyperparameters, Run
+from transformer_nfn.zoo.summary import summarize
+from transformer_nfn.zoo.tasks import DataError, load_task
+from transformer_nfn.zoo.trainer import GroupTrainer
+from transformer_nfn.zoo.verification import Checked, verify
+
+__all__ = [
+    "RECIPES",
+    "Build",
+    "Checked",
+    "DataError",
+    "GroupTrainer",
+    "Hyperparameters",
+    "NetShape",
+    "Plan",
+    "Recipe",
+    "RecipeError",
+    "Run",
+    "Speed",
+    "StoreError",
+    "calibrate",
+    "export",
+    "load_task",
+    "make_plan",
+    "summarize",
+    "verify",
+    "write_card",
+]

@@ -1,0 +1,214 @@
+"""Build a zoo: train what is missing, group by group, and commit each group as a shard."""
+
+import json
+import platform
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from functools import lru_cache
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+
+from transformer_nfn.jobs import Done, Executor, Failed, ShardFolder
+from transformer_nfn.zoo.errors import StoreError
+from transformer_nfn.zoo.groups import Group, open_groups
+from transformer_nfn.zoo.recipe import Recipe
+from transformer_nfn.zoo.schema import FORMAT, ROW_GROUP, zoo_table
+from transformer_nfn.zoo.tasks import Task, load_task
+from transformer_nfn.zoo.trainer import GroupTrainer
+
+SWEEP_AGE = 3600.0  # seconds; temporaries older than that belong to nobody
+
+
+class GroupJob(NamedTuple):
+    """All that a worker needs to train one group."""
+
+    recipe: Recipe
+    group: Group
+    url: str  # of the shards
+    data: str | None
+    device: str
+
+
+class Trained(NamedTuple):
+    """What a job reports: everything else is in its shard."""
+
+    name: str
+    committed: bool  # False if another worker had committed the same shard before
+    runs: int
+    ok: int
+    diverged: int
+
+
+@lru_cache(maxsize=2)
+def _task(name: str, data: str | None, patch: int | None) -> Task:
+    return load_task(name, data=data, patch=patch)
+
+
+def train_job(job: GroupJob) -> Trained:
+    """Train a group and commit its shard."""
+    recipe = job.recipe
+    threads = torch.get_num_threads()
+    if job.device == "cpu":
+        # Products this small gain little from a second thread, which another job can use.
+        torch.set_num_threads(1)
+    try:
+        rows, weights = _train(job, _task(recipe.task, job.data, recipe.patch))
+    finally:
+        torch.set_num_threads(threads)
+    table = zoo_table(recipe.shape, rows, weights)
+    committed = ShardFolder(job.url).commit(job.group.name, table, row_group_size=ROW_GROUP)
+    ok = sum(row["status"] == "ok" for row in rows)
+    return Trained(job.group.name, committed, len(job.group.runs), ok, len(rows) - ok)
+
+
+def _train(job: GroupJob, task: Task) -> tuple[list[dict[str, Any]], list[Any]]:
+    recipe, group = job.recipe, job.group
+    size = recipe.lockstep if job.device == "cpu" else len(group.runs)
+    rows, weights = [], []
+    for first in range(0, len(group.runs), size):
+        runs = group.runs[first : first + size]
+        trainer = GroupTrainer(recipe.shape, task, recipe.training, runs, device=job.device)
+        for number, run, checkpoints in zip(
+            group.numbers[first : first + size], runs, trainer.train(), strict=True
+        ):
+            for checkpoint in checkpoints:
+                rows.append(
+                    {
+                        "run": number,
+                        "run_id": run.id,
+                        "checkpoint": checkpoint.name,
+                        "epoch": checkpoint.epoch,
+                        "status": checkpoint.status,
+                        "task": recipe.task,
+                        "block": recipe.block,
+                        **run.hyperparameters.model_dump(),
+                        "seed": run.seed,
+                        "twins": run.hyperparameters.twins,
+                        "fold": run.hyperparameters.fold,
+                        "train_loss": checkpoint.train_loss,
+                        "train_accuracy": checkpoint.train_accuracy,
+                        "validation_accuracy": checkpoint.validation_accuracy,
+                        "test_accuracy": checkpoint.test_accuracy,
+                    }
+                )
+                one = checkpoint.weights
+                weights.append(None if one is None else one.numpy())
+    return rows, weights
+
+
+class Build:
+    """The state of a zoo under construction, taken from a listing of its folder.
+
+    Args:
+        recipe: What to build.
+        url: The zoo's folder, a path or an fsspec URL.
+        runs: How many of the recipe's runs; its own number if None.
+        data: Folder with the tasks' data; TNFN_DATA if None.
+        device: Where to train.
+
+    Raises:
+        StoreError: If the folder holds another zoo.
+    """
+
+    def __init__(
+        self,
+        recipe: Recipe,
+        url: str | Path,
+        *,
+        runs: int | None = None,
+        data: str | Path | None = None,
+        device: str = "cpu",
+    ) -> None:
+        self.recipe, self.url = recipe, str(url)
+        self.runs = recipe.runs if runs is None else runs
+        self.data = None if data is None else str(Path(data).absolute())
+        self.device = device
+        self.root, self.shards = ShardFolder(url), ShardFolder(data_url(url))
+        recipe.first_runs(self.runs)  # a wrong number is reported before anything is written
+        self._claim()
+        self.shards.sweep(SWEEP_AGE)
+        self.groups = open_groups(recipe, self.runs, self.shards.names())
+
+    @property
+    def missing(self) -> int:
+        """Runs that are still to be trained."""
+        return sum(len(group.runs) for group in self.groups)
+
+    def _claim(self) -> None:
+        """Write zoo.json, or check that the folder is this recipe's."""
+        described = {
+            "format": FORMAT,
+            "recipe": self.recipe.model_dump(mode="json", exclude={"runs"}),
+            "versions": {
+                "transformer-nfn": version("transformer-nfn"),
+                "torch": torch.__version__,
+                "python": platform.python_version(),
+            },
+        }
+        if not self.root.write_once("zoo.json", json.dumps(described, indent=1).encode()):
+            there = json.loads(self.root.read_bytes("zoo.json"))
+            if (there.get("format"), there.get("recipe")) != (FORMAT, described["recipe"]):
+                raise StoreError(
+                    f"{self.url} holds another zoo (see its zoo.json): build into another folder, "
+                    "or with the recipe that it was begun with"
+                )
+
+    def run(
+        self, executor: Executor, watch: Callable[[Iterator[Any]], Iterator[Any]] = iter
+    ) -> list[Failed[GroupJob]]:
+        """Train all open groups; what failed is returned, what was trained is committed.
+
+        Args:
+            executor: Where the jobs run.
+            watch: Wraps the outcomes as they come, for a progress bar.
+        """
+        _task(self.recipe.task, self.data, self.recipe.patch)  # missing data are reported here
+        jobs = [
+            GroupJob(self.recipe, group, self.shards.url, self.data, self.device)
+            for group in self.groups
+        ]
+        failures: list[Failed[GroupJob]] = []
+        log = _Log(self.root, executor.slots)
+        try:
+            for outcome in watch(executor.run(train_job, jobs)):
+                if isinstance(outcome, Failed):
+                    failures.append(outcome)
+                else:
+                    log.add(outcome)
+        finally:
+            log.write()
+        return failures
+
+
+class _Log:
+    """How long a session of a build took: a small file beside the shards for each."""
+
+    def __init__(self, root: ShardFolder, slots: int) -> None:
+        self._folder = ShardFolder(f"{root.url.rstrip('/')}/builds")
+        self._start, self._slots = time.time(), slots
+        self._runs, self._busy = 0, 0.0
+
+    def add(self, outcome: Done[GroupJob, Trained]) -> None:
+        self._runs += outcome.result.runs
+        self._busy += outcome.seconds
+
+    def write(self) -> None:
+        if not self._runs:
+            return
+        described = {
+            "started": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(self._start)),
+            "wall_seconds": round(time.time() - self._start, 1),
+            "worker_seconds": round(self._busy, 1),
+            "workers": self._slots,
+            "runs": self._runs,
+        }
+        self._folder.write_once(f"{uuid.uuid4().hex}.json", json.dumps(described).encode())
+
+
+def data_url(url: str | Path) -> str:
+    """Where the shards of a zoo are."""
+    return f"{str(url).rstrip('/')}/data"

@@ -1,0 +1,200 @@
+"""Recipes: which nets a zoo holds and how they are trained, as data."""
+
+import tomllib
+from collections.abc import Sequence
+from functools import cached_property
+from importlib import resources
+from itertools import product
+from pathlib import Path
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+from transformer_nfn.zoo.errors import RecipeError
+from transformer_nfn.zoo.nets import NetShape
+from transformer_nfn.zoo.optimizers import OptimizerName
+from transformer_nfn.zoo.runs import Hyperparameters, Run, content_hash, derived_seed
+
+#: Raised when the trainer changes what comes out of the same recipe: ids must then differ.
+TRAINER_VERSION = 1
+RECIPES = (
+    "digits-mini",
+    "mnist-small",
+    "mnist-small-residual",
+    "agnews-small",
+    "mnist-paper",
+    "agnews-paper",
+)
+_IMAGE_SIDE = {"digits": 8, "mnist": 28}
+_CLASSES = {"digits": 10, "mnist": 10, "ag_news": 4}
+_TEXT_TOKENS = 32
+
+
+class _Strict(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class Training(_Strict):
+    """How every run of a zoo is trained."""
+
+    batch: int = Field(gt=0)
+    epochs: int = Field(gt=0)
+    checkpoints: tuple[int, ...]  # epochs; the best one on validation is always kept as well
+    warmup: float = Field(ge=0)  # epochs of linear warm-up, before cosine decay
+    schedule: Literal["epoch", "step"]  # when the learning rate changes
+    crop: int = Field(default=0, ge=0)  # random crops of images padded by so many pixels
+    train_examples: int | None = Field(default=None, gt=0)  # None: all there are
+    validation_examples: int | None = Field(default=None, gt=0)
+    test_examples: int | None = Field(default=None, gt=0)
+
+    @model_validator(mode="after")
+    def _consistent(self) -> "Training":
+        epochs = self.checkpoints
+        if list(epochs) != sorted(set(epochs)) or not all(0 < e <= self.epochs for e in epochs):
+            raise ValueError(f"checkpoints {epochs} must be rising epochs within 1..{self.epochs}")
+        if self.warmup >= self.epochs:
+            raise ValueError(f"warmup {self.warmup} must be shorter than {self.epochs} epochs")
+        return self
+
+
+class Family(_Strict):
+    """A grid: every combination of these values is a run."""
+
+    optimizer: tuple[OptimizerName, ...]
+    lr: tuple[float, ...]
+    l2: tuple[float, ...]
+    dropout: tuple[float, ...]
+    init_std: tuple[float, ...]
+    train_fraction: tuple[float, ...]
+
+    def hyperparameters(self) -> list[Hyperparameters]:
+        """All combinations."""
+        fields = list(Family.model_fields)
+        return [
+            Hyperparameters.model_validate(dict(zip(fields, values, strict=True)))
+            for values in product(*(getattr(self, field) for field in fields))
+        ]
+
+
+class Recipe(_Strict):
+    """A zoo's definition.
+
+    Examples:
+        >>> recipe = Recipe.load("mnist-paper")
+        >>> len(recipe.all_runs), recipe.shape.size
+        (16000, 18506)
+    """
+
+    name: str = Field(pattern=r"^[a-z0-9][a-z0-9-]*$")
+    description: str
+    task: Literal["digits", "mnist", "ag_news"]
+    patch: int | None = None  # side in pixels; None for text
+    block: Literal["paper", "residual"] = "paper"
+    D: int = Field(default=32, gt=0)
+    heads: int = Field(default=2, gt=0)
+    D_A: int = Field(default=64, gt=0)
+    blocks: int = Field(default=2, gt=0)
+    seed: int = 0
+    seeds: Literal["run", "shared"] = "run"  # shared: one start for all, as in the paper
+    runs: int = Field(gt=0)  # how many are built unless asked otherwise
+    group: int = Field(gt=0)  # runs in one job and shard
+    lockstep: int = Field(gt=0)  # nets trained at once on a CPU; a GPU takes the whole group
+    training: Training
+    families: tuple[Family, ...] = Field(min_length=1)
+
+    @model_validator(mode="after")
+    def _consistent(self) -> "Recipe":
+        if self.task == "ag_news":
+            if self.patch is not None or self.training.crop:
+                raise ValueError("ag_news is text: it has no patch and no crops")
+        elif self.patch is None or _IMAGE_SIDE[self.task] % self.patch:
+            raise ValueError(f"patch must divide {_IMAGE_SIDE[self.task]}, got {self.patch}")
+        _ = self.shape  # its own checks
+        return self
+
+    @staticmethod
+    def load(name: str | Path) -> "Recipe":
+        """A shipped recipe by its name, or a TOML file by its path.
+
+        Raises:
+            RecipeError: If there is none, or it is not valid.
+        """
+        if name in RECIPES:
+            text = resources.files("transformer_nfn.zoo.recipes").joinpath(f"{name}.toml")
+            source = text.read_text("utf-8")
+        elif Path(name).suffix == ".toml" and Path(name).is_file():
+            source = Path(name).read_text("utf-8")
+        else:
+            raise RecipeError(
+                f"no recipe {str(name)!r}: give one of {', '.join(RECIPES)} or the path of a "
+                "TOML file"
+            )
+        try:
+            return Recipe.model_validate(tomllib.loads(source))
+        except (ValidationError, tomllib.TOMLDecodeError) as error:
+            raise RecipeError(f"recipe {str(name)!r} is not valid: {error}") from error
+
+    def with_seeds(self, seeds: str) -> "Recipe":
+        """The same recipe on the other track: "run" or "shared"."""
+        return Recipe.model_validate({**self.model_dump(), "seeds": seeds})
+
+    @cached_property
+    def shape(self) -> NetShape:
+        """The sizes of its nets."""
+        if self.patch is None:
+            tokens, inputs = _TEXT_TOKENS, 0
+        else:
+            tokens, inputs = (_IMAGE_SIDE[self.task] // self.patch) ** 2, self.patch**2
+        return NetShape(
+            block=self.block,
+            tokens=tokens,
+            inputs=inputs,
+            D=self.D,
+            heads=self.heads,
+            D_A=self.D_A,
+            blocks=self.blocks,
+            classes=_CLASSES[self.task],
+        )
+
+    @cached_property
+    def all_runs(self) -> tuple[Run, ...]:
+        """Every run of the grid in a fixed random order: the first N are a fair zoo.
+
+        The order does not depend on `seeds`, so that the first N of both tracks have the same
+        hyperparameters.
+        """
+        grid = [h for family in self.families for h in family.hyperparameters()]
+        grid.sort(key=lambda h: content_hash(["order", self.seed, h.model_dump()]))
+        return tuple(self._run(h) for h in grid)
+
+    def first_runs(self, count: int) -> Sequence[Run]:
+        """The first runs of the order.
+
+        Raises:
+            RecipeError: If the grid has fewer.
+        """
+        if not 0 < count <= len(self.all_runs):
+            raise RecipeError(
+                f"{self.name} has {len(self.all_runs):,} runs, asked for {count:,}: choose --runs "
+                f"from 1 to {len(self.all_runs)}"
+            )
+        return self.all_runs[:count]
+
+    def _run(self, hyperparameters: Hyperparameters) -> Run:
+        h = hyperparameters.model_dump()
+        seed = derived_seed("run", self.seed, h if self.seeds == "run" else "shared")
+        content = {
+            "trainer": TRAINER_VERSION,
+            "task": self.task,
+            "patch": self.patch,
+            "net": self.shape.model_dump(),
+            "training": self.training.model_dump(),
+            "hyperparameters": h,
+            "seed": seed,
+        }
+        return Run(content_hash(content)[:32], seed, hyperparameters)
+
+    @property
+    def checkpoints(self) -> tuple[str, ...]:
+        """The names of a run's rows."""
+        return (*map(str, self.training.checkpoints), "best")

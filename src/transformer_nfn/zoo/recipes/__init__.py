@@ -1,0 +1,1 @@
+"""The shipped recipes, as TOML."""

@@ -1,0 +1,53 @@
+"""What is in a zoo, in a few figures."""
+
+import json
+from typing import Any
+
+import numpy as np
+import pyarrow.compute as pc  # type: ignore[import-untyped]
+
+from transformer_nfn.jobs import ShardFolder
+from transformer_nfn.zoo.dataset import Zoo, ok
+
+QUANTILES = (0.0, 0.25, 0.5, 0.75, 1.0)
+
+
+def summarize(zoo: Zoo) -> dict[str, Any]:
+    """Counts, accuracies and cost, as plain values."""
+    names = zoo.names()
+    table = zoo.table()
+    good = table.filter(ok)
+    accuracy = good.column("test_accuracy").drop_null().to_numpy()
+    metadata = [zoo.shards.metadata(name) for name in names]
+    by_status = table.group_by("status").aggregate([("run", "count")]).to_pylist()
+    by_checkpoint = good.group_by("checkpoint").aggregate([("test_accuracy", "mean")]).to_pylist()
+    return {
+        "zoo": zoo.url,
+        "recipe": zoo.description.get("recipe", zoo.description.get("source", {})).get("name"),
+        "runs": pc.count_distinct(table.column("run")).as_py(),
+        "rows": len(table),
+        "shards": len(names),
+        "weights_a_net": zoo.shape.size,
+        "bytes": sum(
+            one.row_group(group).total_byte_size
+            for one in metadata
+            for group in range(one.num_row_groups)
+        ),
+        "status": {row["status"]: row["run_count"] for row in by_status},
+        "test_accuracy_quantiles": (
+            [round(float(q), 4) for q in np.quantile(accuracy, QUANTILES)] if len(accuracy) else []
+        ),
+        "mean_test_accuracy_by_checkpoint": {
+            row["checkpoint"]: round(row["test_accuracy_mean"], 4)
+            for row in sorted(by_checkpoint, key=lambda row: row["checkpoint"].zfill(6))
+            if row["test_accuracy_mean"] is not None
+        },
+        "builds": build_logs(zoo),
+    }
+
+
+def build_logs(zoo: Zoo) -> list[dict[str, Any]]:
+    """How long each session of the build took, the oldest first."""
+    folder = ShardFolder(f"{zoo.url}/builds")
+    logs = [json.loads(folder.read_bytes(name)) for name in folder.sidecars()]
+    return sorted(logs, key=lambda log: str(log["started"]))

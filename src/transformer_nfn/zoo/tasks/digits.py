@@ -1,0 +1,29 @@
+"""The 8 x 8 digits that come with scikit-learn: a task without downloads."""
+
+import torch
+from jaxtyping import Float32
+from sklearn.datasets import load_digits  # type: ignore[import-untyped]
+from torch import Tensor
+
+from transformer_nfn.zoo.tasks.part import Part, Task, patches, permutation
+
+#: The seed of the order in which images are dealt to the parts; another seed is another task.
+SEED = 20240917
+TEST, VALIDATION = 400, 300
+#: The largest value of a pixel.
+WHITE = 16
+
+
+def digits_task(patch: int = 2) -> Task:
+    """1,797 handwritten digits: 1,097 to train, 300 to validate, 400 to test."""
+    images, labels = load_digits(return_X_y=True)
+    order = permutation(len(images), SEED)
+    pixels = torch.from_numpy(images).float().reshape(-1, 8, 8)[order] / WHITE * 2 - 1
+    classes = torch.from_numpy(labels).long()[order]
+    sizes = [TEST, VALIDATION, len(images) - TEST - VALIDATION]
+
+    def part(pixels: Float32[Tensor, "m height width"], labels: Tensor) -> Part:
+        return Part(patches(pixels, patch), labels, pixels=pixels)
+
+    test, validation, train = map(part, torch.split(pixels, sizes), torch.split(classes, sizes))
+    return Task("digits", 10, train, validation, test, patch)
