@@ -22,10 +22,19 @@ def _commands() -> None:
     """Learn from, compare and audit the weights of transformers."""
 
 
+def with_default_address(arguments: list[str]) -> list[str]:
+    """Give a bare `--ray` its value, which typer wants: a cluster of our own on this machine."""
+    following = [*arguments[1:], "-"]
+    return [
+        "--ray=local" if argument == "--ray" and after.startswith("-") else argument
+        for argument, after in zip(arguments, following, strict=True)
+    ]
+
+
 def main() -> None:
     """Run `tnfn`: exit code 1 for an error that the user can mend, 130 after Ctrl-C."""
     try:
-        app()
+        app(with_default_address(sys.argv[1:]))
     except ValueError as error:
         # Errors of the rooms are ValueErrors that say what to do; a traceback would hide that.
         if not type(error).__module__.startswith("transformer_nfn."):

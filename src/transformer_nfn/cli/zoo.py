@@ -2,7 +2,7 @@
 
 import json
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import typer
 
@@ -27,8 +27,16 @@ Data = Annotated[
     typer.Option(help="Folder with the tasks' data; the variable TNFN_DATA if not given."),
 ]
 Seeds = Annotated[
+    Literal["run", "shared"] | None,
+    typer.Option(help="A seed for each run, or one shared by all, as in the paper."),
+]
+Ray = Annotated[
     str | None,
-    typer.Option(help='"run": a seed for each run; "shared": one for all, as in the paper.'),
+    typer.Option(
+        metavar="[ADDRESS]",
+        help="Run on Ray: alone or as `local` on all cores of this machine, else on the cluster "
+        "auto, HOST:PORT or ray://HOST:PORT.",
+    ),
 ]
 Json = Annotated[bool, typer.Option("--json", help="One JSON object instead of text.")]
 Folder = Annotated[str, typer.Argument(help="The zoo's folder or fsspec URL.")]
@@ -38,8 +46,6 @@ def _recipe(name: str, seeds: str | None) -> Any:
     from transformer_nfn.zoo import Recipe
 
     recipe = Recipe.load(name)
-    if seeds not in (None, "run", "shared"):
-        raise typer.BadParameter('use "run" or "shared"', param_hint="--seeds")
     return recipe if seeds is None else recipe.with_seeds(seeds)
 
 
@@ -52,6 +58,14 @@ def _show(figures: dict[str, Any], as_json: bool) -> None:
         if isinstance(value, list | dict):
             value = json.dumps(value)
         typer.echo(f"{name.replace('_', ' '):<{width}}  {value}")
+
+
+def _executor(ray: str | None, gpus: int = 0) -> Any:
+    from transformer_nfn.jobs import InProcess, RayExecutor
+
+    if ray is None:
+        return InProcess()
+    return RayExecutor(None if ray == "local" else ray, cpus=1, gpus=gpus)
 
 
 def _hours(seconds: float) -> str:
@@ -111,12 +125,7 @@ def build(
     runs: Runs = None,
     data: Data = None,
     seeds: Seeds = None,
-    ray: Annotated[
-        bool, typer.Option("--ray", help="Use all cores, or a cluster with --address.")
-    ] = False,
-    address: Annotated[
-        str | None, typer.Option(help="Ray cluster to use: auto, host:port or ray://host:port.")
-    ] = None,
+    ray: Ray = None,
     device: Annotated[str, typer.Option(help="cpu, or cuda: one GPU for each job.")] = "cpu",
     as_json: Json = False,
 ) -> None:
@@ -124,7 +133,7 @@ def build(
 
     Example: tnfn zoo build digits-mini --out digits-mini --ray
     """
-    from transformer_nfn.jobs import InProcess, RayExecutor, track
+    from transformer_nfn.jobs import track
     from transformer_nfn.zoo import Build, summarize, write_card
     from transformer_nfn.zoo.dataset import Zoo
 
@@ -135,13 +144,7 @@ def build(
         typer.echo(f"{total - missing} of {total} runs are there already", err=True)
     failures = []
     if missing:
-        gpu = device != "cpu"
-        executor = (
-            RayExecutor(address, cpus=1, gpus=1 if gpu else 0)
-            if ray or address is not None
-            else InProcess()
-        )
-        with executor:
+        with _executor(ray, gpus=0 if device == "cpu" else 1) as executor:
             failures = building.run(
                 executor,
                 lambda outcomes: track(
@@ -168,6 +171,47 @@ def build(
         )
     if failures:
         typer.echo(f"{len(failures)} groups failed: run the same command again", err=True)
+        raise typer.Exit(1)
+
+
+@zoo_app.command("import")
+def import_published(
+    source: Annotated[Path, typer.Argument(help="Folder with metadata/ and the .pt files.")],
+    task: Annotated[Literal["mnist", "ag_news"], typer.Option(help="Which of its two zoos.")],
+    out: Annotated[str, typer.Option(help="The zoo's folder or fsspec URL; made if need be.")],
+    limit: Annotated[int | None, typer.Option(help="Only the first N files.")] = None,
+    ray: Ray = None,
+    as_json: Json = False,
+) -> None:
+    """Turn the published Small Transformer Zoo into a zoo of this format; run again to go on.
+
+    Example: tnfn zoo import Small-Transformer-Zoo --task mnist --out mnist-published
+    """
+    from transformer_nfn.jobs import track
+    from transformer_nfn.zoo import PublishedImport, summarize, write_card
+    from transformer_nfn.zoo.dataset import Zoo
+
+    importing = PublishedImport(source, task, out, limit=limit)
+    failures = []
+    if importing.missing:
+        with _executor(ray) as executor:
+            failures = importing.run(
+                executor,
+                lambda outcomes: track(
+                    outcomes,
+                    importing.total,
+                    importing.total - importing.missing,
+                    f"{task}: files",
+                    weight=lambda outcome: len(outcome.job.checkpoints),
+                ),
+            )
+    for failed in failures:
+        typer.echo(f"error: {failed.job.name} failed:\n{failed.error}", err=True)
+    if not failures or len(failures) < len(importing.jobs):
+        zoo = Zoo(out)
+        write_card(zoo)
+        _show(summarize(zoo), as_json)
+    if failures:
         raise typer.Exit(1)
 
 

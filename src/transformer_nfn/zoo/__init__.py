@@ -10,6 +10,7 @@ from transformer_nfn.zoo.errors import RecipeError, StoreError
 from transformer_nfn.zoo.exporting import export
 from transformer_nfn.zoo.nets import NetShape
 from transformer_nfn.zoo.planning import Plan, Speed, calibrate, make_plan
+from transformer_nfn.zoo.published import PublishedImport
 from transformer_nfn.zoo.recipe import RECIPES, Recipe
 from transformer_nfn.zoo.runs import Hyperparameters, Run
 from transformer_nfn.zoo.summary import summarize
@@ -26,6 +27,7 @@ __all__ = [
     "Hyperparameters",
     "NetShape",
     "Plan",
+    "PublishedImport",
     "Recipe",
     "RecipeError",
     "Run",

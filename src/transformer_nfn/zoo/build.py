@@ -1,22 +1,20 @@
 """Build a zoo: train what is missing, group by group, and commit each group as a shard."""
 
 import json
-import platform
 import time
 import uuid
 from collections.abc import Callable, Iterator
 from functools import lru_cache
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
 
 from transformer_nfn.jobs import Done, Executor, Failed, ShardFolder
-from transformer_nfn.zoo.errors import StoreError
 from transformer_nfn.zoo.groups import Group, open_groups
+from transformer_nfn.zoo.ownership import check_owner, claim
 from transformer_nfn.zoo.recipe import Recipe
-from transformer_nfn.zoo.schema import FORMAT, ROW_GROUP, zoo_table
+from transformer_nfn.zoo.schema import ROW_GROUP, zoo_table
 from transformer_nfn.zoo.tasks import Task, load_task
 from transformer_nfn.zoo.trainer import GroupTrainer
 
@@ -129,7 +127,8 @@ class Build:
         self.device = device
         self.root, self.shards = ShardFolder(url), ShardFolder(data_url(url))
         recipe.first_runs(self.runs)  # a wrong number is reported before anything is written
-        self._claim()
+        self._content = {"recipe": recipe.model_dump(mode="json", exclude={"runs"})}
+        check_owner(self.root, self._content)
         self.shards.sweep(SWEEP_AGE)
         self.groups = open_groups(recipe, self.runs, self.shards.names())
 
@@ -137,25 +136,6 @@ class Build:
     def missing(self) -> int:
         """Runs that are still to be trained."""
         return sum(len(group.runs) for group in self.groups)
-
-    def _claim(self) -> None:
-        """Write zoo.json, or check that the folder is this recipe's."""
-        described = {
-            "format": FORMAT,
-            "recipe": self.recipe.model_dump(mode="json", exclude={"runs"}),
-            "versions": {
-                "transformer-nfn": version("transformer-nfn"),
-                "torch": torch.__version__,
-                "python": platform.python_version(),
-            },
-        }
-        if not self.root.write_once("zoo.json", json.dumps(described, indent=1).encode()):
-            there = json.loads(self.root.read_bytes("zoo.json"))
-            if (there.get("format"), there.get("recipe")) != (FORMAT, described["recipe"]):
-                raise StoreError(
-                    f"{self.url} holds another zoo (see its zoo.json): build into another folder, "
-                    "or with the recipe that it was begun with"
-                )
 
     def run(
         self, executor: Executor, watch: Callable[[Iterator[Any]], Iterator[Any]] = iter
@@ -166,7 +146,8 @@ class Build:
             executor: Where the jobs run.
             watch: Wraps the outcomes as they come, for a progress bar.
         """
-        _task(self.recipe.task, self.data, self.recipe.patch)  # missing data are reported here
+        _task(self.recipe.task, self.data, self.recipe.patch)  # missing data are reported first
+        claim(self.root, self._content)
         jobs = [
             GroupJob(self.recipe, group, self.shards.url, self.data, self.device)
             for group in self.groups

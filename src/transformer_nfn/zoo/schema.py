@@ -17,11 +17,21 @@ METADATA_KEY = b"transformer_nfn"
 
 #: What a row says of its run and its checkpoint, beside the weights.
 COLUMNS: dict[str, tuple[pa.DataType, str]] = {
-    "run": (pa.int32(), "place of the run in the recipe's fixed random order, from 0"),
+    "run": (
+        pa.int32(),
+        "place of the run in the recipe's fixed random order, or in the imported list, from 0",
+    ),
     "run_id": (pa.string(), "hash of all that determines the run"),
-    "checkpoint": (pa.string(), 'epoch as a string, or "best": highest validation accuracy'),
-    "epoch": (pa.int32(), "epochs trained; 0 in the best row of a run without a finite epoch"),
-    "status": (pa.string(), '"ok", or "diverged": weights and figures are null'),
+    "checkpoint": (
+        pa.string(),
+        'epoch as a string, or "best": highest validation accuracy, in the published zoo highest '
+        "test accuracy",
+    ),
+    "epoch": (pa.int32(), "epochs trained; 0 in a best row if there is none, or it is not known"),
+    "status": (
+        pa.string(),
+        '"ok", "diverged", or for imported files "unreadable": then weights and figures are null',
+    ),
     "task": (pa.string(), "what the net was trained on"),
     "block": (pa.string(), 'the block\'s declaration, "paper" or "residual"'),
     "optimizer": (pa.string(), "sgd, sgdm, adam or rmsprop"),
