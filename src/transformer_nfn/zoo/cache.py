@@ -20,7 +20,7 @@ from transformer_nfn.space import NetBatch
 from transformer_nfn.zoo.errors import StoreError
 from transformer_nfn.zoo.nets import NetShape
 from transformer_nfn.zoo.runs import content_hash
-from transformer_nfn.zoo.schema import COLUMNS, weight_matrix
+from transformer_nfn.zoo.schema import COLUMNS, chosen_rows, weight_matrix
 
 
 class CachedRows(NamedTuple):
@@ -57,21 +57,22 @@ def cached_rows(
                 raise
         finally:
             shutil.rmtree(making, ignore_errors=True)
-    table = pq.read_table(home / "rows.parquet")
-    weights = np.load(home / "weights.npy", mmap_mode="r", allow_pickle=False)
-    if weights.shape != (len(table), shape.size):
+    try:
+        table = pq.read_table(home / "rows.parquet")
+        weights = np.load(home / "weights.npy", mmap_mode="r", allow_pickle=False)
+        sound = weights.shape == (len(table), shape.size)
+    except (OSError, ValueError, pa.ArrowException):
+        sound = False
+    if not sound:
         raise StoreError(f"the copy in {home} is damaged: delete that folder")
     return CachedRows(table, weights, shape)
 
 
 def _copy(shards: ShardFolder, names: Sequence[str], shape: NetShape, home: Path) -> None:
-    status = pa.concat_tables(shards.read(name, columns=list(COLUMNS)) for name in names)
-    status = status.append_column("place", pa.array(range(len(status))))
-    table = status.filter(pc.field("status") == "ok").sort_by(
-        [("run", "ascending"), ("epoch", "ascending"), ("checkpoint", "ascending")]
-    )
-    target = np.full(len(status), -1, dtype=np.int64)
-    target[table.column("place").to_numpy()] = np.arange(len(table))
+    every = pa.concat_tables(shards.read(name, columns=list(COLUMNS)) for name in names)
+    table, places = chosen_rows(every, pc.field("status") == "ok")
+    target = np.full(len(every), -1, dtype=np.int64)
+    target[places] = np.arange(len(table))
     weights = np.lib.format.open_memmap(
         home / "weights.npy", mode="w+", dtype=np.float32, shape=(len(table), shape.size)
     )
@@ -82,7 +83,7 @@ def _copy(shards: ShardFolder, names: Sequence[str], shape: NetShape, home: Path
         weights[places[places >= 0]] = matrix[places >= 0]
         first += len(matrix)
     weights.flush()
-    pq.write_table(table.drop_columns(["place"]), home / "rows.parquet")
+    pq.write_table(table, home / "rows.parquet")
 
 
 def _default_folder() -> Path:

@@ -26,7 +26,7 @@ def card_text(zoo: Zoo) -> str:
     """The card, in Markdown."""
     figures = summarize(zoo)
     recipe: dict[str, Any] = zoo.description.get("recipe", {})
-    name = recipe.get("name") or figures["recipe"] or "zoo"
+    name = _title(zoo)
     size = next((label for limit, label in _SIZES if figures["rows"] < limit), "n>1M")
     status = ", ".join(f"{count:,} {name}" for name, count in sorted(figures["status"].items()))
     quantiles = " | ".join(f"{100 * value:.1f} %" for value in figures["test_accuracy_quantiles"])
@@ -105,13 +105,21 @@ def histogram(zoo: Zoo) -> bytes:
         ylabel="networks",
         yscale="log",
         xlim=(0, 100),
-        title=zoo.description.get("recipe", {}).get("name", "imported zoo"),
     )
-    axes.legend(frameon=False)
+    axes.set_title(_title(zoo), loc="left")
+    # Beside the title: bars may be anywhere, and at 10 % there are always some.
+    axes.legend(frameon=False, loc="lower right", bbox_to_anchor=(1, 1), borderaxespad=0)
     axes.spines[["top", "right"]].set_visible(False)
     picture = io.BytesIO()
     figure.savefig(picture, format="png")
     return picture.getvalue()
+
+
+def _title(zoo: Zoo) -> str:
+    recipe = zoo.description.get("recipe")
+    if recipe is None:
+        return f"{zoo.description['source']['name']}, {zoo.description['source']['task']}"
+    return f"{recipe['name']}{', shared seeds' if recipe['seeds'] == 'shared' else ''}"
 
 
 def _last_epoch(table: Any) -> Any:

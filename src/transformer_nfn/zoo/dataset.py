@@ -3,12 +3,12 @@
 This is the zoo's second door: reading needs no trainer and no Ray.
 """
 
-import json
 from collections.abc import Iterator, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
+import numpy as np
 import pyarrow as pa  # type: ignore[import-untyped]
 import pyarrow.compute as pc  # type: ignore[import-untyped]
 import torch
@@ -18,7 +18,8 @@ from transformer_nfn.space import NetBatch
 from transformer_nfn.zoo.cache import CachedRows, cached_rows
 from transformer_nfn.zoo.errors import StoreError
 from transformer_nfn.zoo.nets import NetShape
-from transformer_nfn.zoo.schema import COLUMNS, FORMAT, read_shape, weight_matrix
+from transformer_nfn.zoo.ownership import read_description
+from transformer_nfn.zoo.schema import COLUMNS, chosen_rows, read_shape, weight_matrix
 
 __all__ = ["Rows", "Zoo", "ok"]
 
@@ -46,20 +47,13 @@ class Zoo:
     def __init__(self, url: str | Path) -> None:
         self.url = str(url).rstrip("/")
         self.root, self.shards = ShardFolder(url), ShardFolder(f"{self.url}/data")
-        try:
-            self.description: dict[str, Any] = json.loads(self.root.read_bytes("zoo.json"))
-        except FileNotFoundError as error:
+        described = read_description(self.root)
+        if described is None:
             raise StoreError(
                 f"{self.url} is no zoo: it has no zoo.json. `tnfn zoo build RECIPE --out FOLDER` "
                 "makes one"
-            ) from error
-        except (ValueError, UnicodeDecodeError) as error:
-            raise StoreError(f"{self.url}/zoo.json is not JSON: {error}") from error
-        if self.description.get("format") != FORMAT:
-            raise StoreError(
-                f"{self.url} has format {self.description.get('format')}, this version reads "
-                f"{FORMAT}"
             )
+        self.description = described
 
     def names(self) -> list[str]:
         """The committed shards, sorted.
@@ -74,8 +68,18 @@ class Zoo:
 
     @cached_property
     def shape(self) -> NetShape:
-        """The sizes of its nets."""
-        return read_shape(self.shards.metadata(self.names()[0]).schema.to_arrow_schema())
+        """The sizes of its nets, from the first shard that can be read.
+
+        Raises:
+            StoreError: If none can.
+        """
+        reason: Exception | None = None
+        for name in self.names():
+            try:
+                return read_shape(self.shards.metadata(name).schema.to_arrow_schema())
+            except (StoreError, OSError, pa.ArrowException) as error:
+                reason = reason or error
+        raise StoreError(f"no shard of {self.url} can be read: {reason}")
 
     def table(
         self, where: pc.Expression | None = None, columns: Sequence[str] | None = None
@@ -89,26 +93,26 @@ class Zoo:
         table = pa.concat_tables(
             self.shards.read(name, columns=list(COLUMNS)) for name in self.names()
         )
-        return _chosen(table, where).select(list(columns or COLUMNS))
+        return chosen_rows(table, where)[0].select(list(columns or COLUMNS))
 
     def batches(self, where: pc.Expression | None = ok) -> Iterator[Rows]:
         """Shard by shard, the rows with their networks; memory is bounded by one shard."""
         for name in self.names():
-            table = _chosen(self.shards.read(name), where)
+            table, weights = self._read(name, where)
             if len(table):
-                weights = weight_matrix(table.column("weights"), self.shape.size)
-                yield Rows(
-                    table.drop_columns(["weights"]), self.shape.net_batch(torch.from_numpy(weights))
-                )
+                yield Rows(table, self.shape.net_batch(torch.from_numpy(weights)))
 
     def rows(self, where: pc.Expression | None = ok) -> Rows:
         """All chosen rows at once, sorted by run and checkpoint; `cached` is for larger zoos."""
-        tables = [_chosen(self.shards.read(name), where) for name in self.names()]
-        table = _chosen(pa.concat_tables(tables), None)
-        weights = weight_matrix(table.column("weights"), self.shape.size)
-        return Rows(
-            table.drop_columns(["weights"]), self.shape.net_batch(torch.from_numpy(weights))
-        )
+        parts = [self._read(name, where) for name in self.names()]
+        table, places = chosen_rows(pa.concat_tables(part[0] for part in parts), None)
+        weights = np.concatenate([part[1] for part in parts])[places]
+        return Rows(table, self.shape.net_batch(torch.from_numpy(weights)))
+
+    def _read(self, name: str, where: pc.Expression | None) -> tuple[pa.Table, np.ndarray]:
+        shard = self.shards.read(name)
+        table, places = chosen_rows(shard.drop_columns(["weights"]), where)
+        return table, weight_matrix(shard.column("weights"), self.shape.size)[places]
 
     def cached(self, folder: str | Path | None = None) -> CachedRows:
         """All rows with weights, memory-mapped: for random access during training.
@@ -119,11 +123,3 @@ class Zoo:
             folder: Where copies are kept; ``~/.cache/transformer-nfn`` if None.
         """
         return cached_rows(self.shards, self.names(), self.shape, folder)
-
-
-def _chosen(table: pa.Table, where: pc.Expression | None) -> pa.Table:
-    if where is not None:
-        table = table.filter(where)
-    return table.sort_by(
-        [("run", "ascending"), ("epoch", "ascending"), ("checkpoint", "ascending")]
-    )

@@ -14,6 +14,24 @@ from transformer_nfn.zoo.schema import FORMAT
 NAME = "zoo.json"
 
 
+def read_description(root: ShardFolder) -> dict[str, Any] | None:
+    """What zoo.json says; None if there is none.
+
+    Raises:
+        StoreError: If it is no JSON object, or of another format.
+    """
+    try:
+        there = json.loads(root.read_bytes(NAME))
+    except FileNotFoundError:
+        return None
+    except ValueError as error:  # not JSON, or not even text
+        raise StoreError(f"{root.url}/{NAME} is not JSON: {error}") from error
+    if not isinstance(there, dict) or there.get("format") != FORMAT:
+        found = there.get("format") if isinstance(there, dict) else type(there).__name__
+        raise StoreError(f"{root.url}/{NAME} has format {found}, this version reads {FORMAT}")
+    return there
+
+
 def check_owner(root: ShardFolder, content: dict[str, Any]) -> None:
     """Check that a folder holds this zoo, or none yet.
 
@@ -24,12 +42,8 @@ def check_owner(root: ShardFolder, content: dict[str, Any]) -> None:
     Raises:
         StoreError: If it holds another.
     """
-    try:
-        there = json.loads(root.read_bytes(NAME))
-    except FileNotFoundError:
-        return
-    wanted = {"format": FORMAT, **content}
-    if not isinstance(there, dict) or any(there.get(key) != wanted[key] for key in wanted):
+    there = read_description(root)
+    if there is not None and any(there.get(key) != content[key] for key in content):
         raise StoreError(
             f"{root.url} holds another zoo (see its {NAME}): choose another folder, or go on with "
             "what this one was begun with"

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa  # type: ignore[import-untyped]
+import pyarrow.compute as pc  # type: ignore[import-untyped]
 
 from transformer_nfn.zoo.errors import StoreError
 from transformer_nfn.zoo.nets import NetShape
@@ -133,3 +134,15 @@ def weight_matrix(column: pa.ChunkedArray | pa.Array, size: int) -> np.ndarray:
             part[chunk.is_null().to_numpy(zero_copy_only=False)] = np.nan
         parts.append(part)
     return np.concatenate(parts)
+
+
+def chosen_rows(table: pa.Table, where: pc.Expression | None) -> tuple[pa.Table, np.ndarray]:
+    """The rows of a table that a filter takes, in the zoo's order, and their places before.
+
+    For tables without weights, which are then moved by these places: sorting them takes seconds.
+    """
+    table = table.append_column("place", pa.array(np.arange(len(table))))
+    if where is not None:
+        table = table.filter(where)
+    table = table.sort_by([(name, "ascending") for name in ("run", "epoch", "checkpoint")])
+    return table.drop_columns(["place"]), table.column("place").to_numpy()
