@@ -1,6 +1,7 @@
 """The entry point: registers the commands and turns our own errors into one line."""
 
 import sys
+from itertools import pairwise
 
 import typer
 
@@ -24,10 +25,9 @@ def _commands() -> None:
 
 def with_default_address(arguments: list[str]) -> list[str]:
     """Give a bare `--ray` its value, which typer wants: a cluster of our own on this machine."""
-    following = [*arguments[1:], "-"]
     return [
         "--ray=local" if argument == "--ray" and after.startswith("-") else argument
-        for argument, after in zip(arguments, following, strict=True)
+        for argument, after in pairwise([*arguments, "-"])
     ]
 
 

@@ -4,6 +4,7 @@ With both, the folder can be uploaded to the hub as it is.
 """
 
 import io
+import json
 from typing import Any
 
 from transformer_nfn.zoo.dataset import Zoo, ok
@@ -12,7 +13,14 @@ from transformer_nfn.zoo.schema import COLUMNS
 from transformer_nfn.zoo.summary import QUANTILES, summarize
 
 HISTOGRAM = "accuracy.png"
-_SIZES = ((1_000, "n<1K"), (10_000, "1K<n<10K"), (100_000, "10K<n<100K"), (10**6, "100K<n<1M"))
+_SIZES = (
+    (10**3, "n<1K"),
+    (10**4, "1K<n<10K"),
+    (10**5, "10K<n<100K"),
+    (10**6, "100K<n<1M"),
+    (10**7, "1M<n<10M"),
+    (10**8, "10M<n<100M"),
+)
 
 
 def write_card(zoo: Zoo) -> list[str]:
@@ -27,13 +35,13 @@ def card_text(zoo: Zoo) -> str:
     figures = summarize(zoo)
     recipe: dict[str, Any] = zoo.description.get("recipe", {})
     name = _title(zoo)
-    size = next((label for limit, label in _SIZES if figures["rows"] < limit), "n>1M")
+    size = next((label for limit, label in _SIZES if figures["rows"] < limit), "100M<n<1B")
     status = ", ".join(f"{count:,} {name}" for name, count in sorted(figures["status"].items()))
     quantiles = " | ".join(f"{100 * value:.1f} %" for value in figures["test_accuracy_quantiles"])
     lines = [
         "---",
         "license: mit",
-        f"pretty_name: {name}",
+        f"pretty_name: {json.dumps(name)}",  # a name such as `no` would be a truth value
         f"size_categories: [{size}]",
         "tags: [weight-space-learning, model-zoo, transformers]",
         "configs:",
@@ -103,7 +111,7 @@ def histogram(zoo: Zoo) -> bytes:
     axes.set(
         xlabel="test accuracy, %",
         ylabel="networks",
-        yscale="log",
+        yscale="log" if len(accuracies) else "linear",
         xlim=(0, 100),
     )
     axes.set_title(_title(zoo), loc="left")

@@ -90,9 +90,7 @@ class Zoo:
             where: Which rows, such as ``ok & (pc.field("optimizer") == "adam")``.
             columns: Which columns; all but the weights if None.
         """
-        table = pa.concat_tables(
-            self.shards.read(name, columns=list(COLUMNS)) for name in self.names()
-        )
+        table = pa.concat_tables(self.read_shard(name, list(COLUMNS)) for name in self.names())
         return chosen_rows(table, where)[0].select(list(columns or COLUMNS))
 
     def batches(self, where: pc.Expression | None = ok) -> Iterator[Rows]:
@@ -110,9 +108,23 @@ class Zoo:
         return Rows(table, self.shape.net_batch(torch.from_numpy(weights)))
 
     def _read(self, name: str, where: pc.Expression | None) -> tuple[pa.Table, np.ndarray]:
-        shard = self.shards.read(name)
+        shard = self.read_shard(name)
         table, places = chosen_rows(shard.drop_columns(["weights"]), where)
         return table, weight_matrix(shard.column("weights"), self.shape.size)[places]
+
+    def read_shard(self, name: str, columns: Sequence[str] | None = None) -> pa.Table:
+        """One shard as it is, with its weights.
+
+        Raises:
+            StoreError: If it is damaged.
+        """
+        try:
+            return self.shards.read(name, columns)
+        except (OSError, pa.ArrowException) as error:
+            raise StoreError(
+                f"shard {name} of {self.url} cannot be read ({error}): `tnfn zoo verify` finds "
+                "damaged shards; delete them and build again"
+            ) from error
 
     def cached(self, folder: str | Path | None = None) -> CachedRows:
         """All rows with weights, memory-mapped: for random access during training.

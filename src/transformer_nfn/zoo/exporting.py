@@ -24,7 +24,7 @@ def export(zoo: Zoo, where: pc.Expression, folder: str | Path) -> list[Path]:
     home.mkdir(parents=True, exist_ok=True)
     written = []
     for name in zoo.names():
-        table = zoo.shards.read(name).filter(ok & where)
+        table = zoo.read_shard(name).filter(ok & where)
         matrix = torch.from_numpy(weight_matrix(table.column("weights"), zoo.shape.size))
         for number, row in enumerate(table.select(list(COLUMNS)).to_pylist()):
             tensors = views(matrix[number : number + 1], zoo.shape.stored)

@@ -8,6 +8,7 @@ of runs only adds groups.
 
 import re
 from collections.abc import Iterable, Sequence
+from functools import lru_cache
 from typing import NamedTuple
 
 from transformer_nfn.zoo.errors import StoreError
@@ -90,6 +91,7 @@ def open_groups(recipe: Recipe, count: int, committed: Iterable[str]) -> list[Gr
     return groups
 
 
+@lru_cache(maxsize=4)  # a check or a plan asks once for each shard
 def _numbers(recipe: Recipe) -> dict[Kind, list[int]]:
     return runs_by_kind(recipe.all_runs)
 

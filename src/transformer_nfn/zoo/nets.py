@@ -7,7 +7,7 @@ from typing import Literal, NamedTuple
 
 import torch
 from jaxtyping import Float
-from pydantic import BaseModel, ConfigDict, PositiveInt, model_validator
+from pydantic import BaseModel, ConfigDict, NonNegativeInt, PositiveInt, model_validator
 from torch import Tensor
 
 from transformer_nfn.space import BLOCKS, BlockSpec, NetBatch, ShapeError, WeightBatch
@@ -53,7 +53,7 @@ class NetShape(BaseModel):
 
     block: Literal["paper", "residual"] = "paper"
     tokens: PositiveInt
-    inputs: int  # numbers in a patch; 0 for word vectors, which need no embedding
+    inputs: NonNegativeInt  # numbers in a patch; 0 for word vectors, which need no embedding
     D: PositiveInt = 32
     heads: PositiveInt = 2
     D_A: PositiveInt = 64

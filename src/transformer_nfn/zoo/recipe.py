@@ -6,7 +6,7 @@ from functools import cached_property
 from importlib import resources
 from itertools import product
 from pathlib import Path
-from typing import Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
@@ -32,6 +32,9 @@ _TEXT_TOKENS = 32
 
 class _Strict(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+_Finite = Annotated[float, Field(allow_inf_nan=False)]
 
 
 class Training(_Strict):
@@ -60,20 +63,26 @@ class Training(_Strict):
 class Family(_Strict):
     """A grid: every combination of these values is a run."""
 
-    optimizer: tuple[OptimizerName, ...]
-    lr: tuple[float, ...]
-    l2: tuple[float, ...]
-    dropout: tuple[float, ...]
-    init_std: tuple[float, ...]
-    train_fraction: tuple[float, ...]
+    optimizer: tuple[OptimizerName, ...] = Field(min_length=1)
+    lr: tuple[_Finite, ...] = Field(min_length=1)
+    l2: tuple[_Finite, ...] = Field(min_length=1)
+    dropout: tuple[_Finite, ...] = Field(min_length=1)
+    init_std: tuple[_Finite, ...] = Field(min_length=1)
+    train_fraction: tuple[_Finite, ...] = Field(min_length=1)
 
-    def hyperparameters(self) -> list[Hyperparameters]:
-        """All combinations."""
-        fields = list(Family.model_fields)
-        return [
-            Hyperparameters.model_validate(dict(zip(fields, values, strict=True)))
-            for values in product(*(getattr(self, field) for field in fields))
-        ]
+    @model_validator(mode="after")
+    def _possible(self) -> "Family":
+        for field in Family.model_fields:
+            for value in getattr(self, field):
+                first = {name: getattr(self, name)[0] for name in Family.model_fields}
+                Hyperparameters.model_validate({**first, field: value})  # its own checks
+        if any(round(fraction, 3) != fraction for fraction in self.train_fraction):
+            raise ValueError(f"train_fraction {self.train_fraction} must be whole thousandths")
+        return self
+
+    def combinations(self) -> list[tuple[str | float, ...]]:
+        """All combinations of values, in the order of the fields."""
+        return list(product(*(getattr(self, field) for field in Family.model_fields)))
 
 
 class Recipe(_Strict):
@@ -110,7 +119,19 @@ class Recipe(_Strict):
         elif self.patch is None or _IMAGE_SIDE[self.task] % self.patch:
             raise ValueError(f"patch must divide {_IMAGE_SIDE[self.task]}, got {self.patch}")
         _ = self.shape  # its own checks
+        grid = self._grid()
+        if len(set(grid)) < len(grid):
+            raise ValueError("a run is in the grid twice: a value or a family is repeated")
         return self
+
+    def __getstate__(self) -> dict[Any, Any]:
+        """Without what was derived: a job that is sent to a worker needs no list of all runs."""
+        state = super().__getstate__()
+        fields = {name: self.__dict__[name] for name in type(self).model_fields}
+        return {**state, "__dict__": fields}
+
+    def _grid(self) -> list[tuple[str | float, ...]]:
+        return [values for family in self.families for values in family.combinations()]
 
     @staticmethod
     def load(name: str | Path) -> "Recipe":
@@ -119,23 +140,29 @@ class Recipe(_Strict):
         Raises:
             RecipeError: If there is none, or it is not valid.
         """
-        if name in RECIPES:
-            text = resources.files("transformer_nfn.zoo.recipes").joinpath(f"{name}.toml")
-            source = text.read_text("utf-8")
-        elif Path(name).suffix == ".toml" and Path(name).is_file():
-            source = Path(name).read_text("utf-8")
-        else:
-            raise RecipeError(
-                f"no recipe {str(name)!r}: give one of {', '.join(RECIPES)} or the path of a "
-                "TOML file"
-            )
         try:
+            if name in RECIPES:
+                shipped = resources.files("transformer_nfn.zoo.recipes").joinpath(f"{name}.toml")
+                source = shipped.read_text("utf-8")
+            elif Path(name).suffix == ".toml" and Path(name).is_file():
+                source = Path(name).read_text("utf-8")
+            else:
+                raise RecipeError(
+                    f"no recipe {str(name)!r}: give one of {', '.join(RECIPES)} or the path of a "
+                    "TOML file"
+                )
             return Recipe.model_validate(tomllib.loads(source))
-        except (ValidationError, tomllib.TOMLDecodeError) as error:
+        except (ValidationError, tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
             raise RecipeError(f"recipe {str(name)!r} is not valid: {error}") from error
 
     def with_seeds(self, seeds: str) -> "Recipe":
-        """The same recipe on the other track: "run" or "shared"."""
+        """The same recipe on the other track.
+
+        Raises:
+            RecipeError: If it is neither "run" nor "shared".
+        """
+        if seeds not in ("run", "shared"):
+            raise RecipeError(f'seeds are "run" or "shared", got {seeds!r}')
         return Recipe.model_validate({**self.model_dump(), "seeds": seeds})
 
     @cached_property
@@ -163,7 +190,11 @@ class Recipe(_Strict):
         The order does not depend on `seeds`, so that the first N of both tracks have the same
         hyperparameters.
         """
-        grid = [h for family in self.families for h in family.hyperparameters()]
+        fields = list(Family.model_fields)
+        grid = [
+            Hyperparameters.model_validate(dict(zip(fields, values, strict=True)))
+            for values in self._grid()
+        ]
         grid.sort(key=lambda h: content_hash(["order", self.seed, h.model_dump()]))
         return tuple(self._run(h) for h in grid)
 

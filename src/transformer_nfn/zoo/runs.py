@@ -32,7 +32,7 @@ class Hyperparameters(BaseModel):
     optimizer: OptimizerName
     lr: float = Field(gt=0)
     l2: float = Field(ge=0)
-    dropout: float = Field(ge=0, lt=1)
+    dropout: float = Field(ge=0, le=0.99)
     init_std: float = Field(gt=0)
     train_fraction: float = Field(gt=0, le=1)
 

@@ -9,6 +9,7 @@ import pyarrow as pa  # type: ignore[import-untyped]
 from transformer_nfn.zoo.dataset import Zoo
 from transformer_nfn.zoo.errors import StoreError
 from transformer_nfn.zoo.groups import group_of_shard
+from transformer_nfn.zoo.nets import NetShape
 from transformer_nfn.zoo.recipe import Recipe
 from transformer_nfn.zoo.schema import COLUMNS, MAY_BE_NULL, row_digest, weight_matrix, zoo_schema
 
@@ -33,7 +34,7 @@ def verify(zoo: Zoo) -> Iterator[Checked]:
         try:
             table = zoo.shards.read(name)
             rows = len(table)
-            problems += _check_table(zoo, table)
+            problems += _check_table(recipe.shape if recipe is not None else zoo.shape, table)
             keys = list(
                 zip(
                     table.column("run_id").to_pylist(),
@@ -60,10 +61,10 @@ def verify(zoo: Zoo) -> Iterator[Checked]:
         yield Checked(leftover, 0, ["a temporary: a build is under way, or was killed"])
 
 
-def _check_table(zoo: Zoo, table: pa.Table) -> Iterator[str]:
-    if not table.schema.equals(zoo_schema(zoo.shape), check_metadata=True):
+def _check_table(shape: NetShape, table: pa.Table) -> Iterator[str]:
+    if not table.schema.equals(zoo_schema(shape), check_metadata=True):
         raise StoreError("its schema is not the zoo's")
-    matrix = weight_matrix(table.column("weights"), zoo.shape.size)
+    matrix = weight_matrix(table.column("weights"), shape.size)
     null = table.column("weights").is_null().to_pylist()
     finite = np.isfinite(matrix).all(axis=1)
     for number, row in enumerate(table.select(list(COLUMNS)).to_pylist()):
