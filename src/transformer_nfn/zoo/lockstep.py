@@ -3,8 +3,8 @@
 All nets have the same shape and their tensors a leading axis over nets, so every product is one
 batched matmul. What autograd would do is written by hand: the same operations, but nothing is
 allocated in a step, and what two operations can share is done once. Tokens of all sequences of a
-net stand in one long axis, "n (b t) x"; heads are split off into matrices of their own only for
-attention, because batched matmuls are fast only on contiguous ones.
+net stand in one long axis, "n (b t) x"; each head's queries, keys and values are matrices of their
+own, because batched matmuls are fast only on contiguous ones.
 """
 
 from typing import NamedTuple
@@ -47,6 +47,7 @@ class Lockstep:
             self.gradient = views(self.flat_gradient, shape.trained)
         self.positions = sine_positions(shape.tokens, shape.D).to(weights)
         self._like = weights
+        self._eps = torch.tensor(EPS, dtype=weights.dtype, device=weights.device)
         self._buffers: dict[str, Tensor] = {}
         self._norms: dict[str, Normed] = {}
         self._padding: Tensor | None = None
@@ -100,7 +101,7 @@ class Lockstep:
         g = torch.bmm(g, w["weight2"].transpose(1, 2))
         g = torch.ops.aten.threshold_backward(g, hidden, 0)
         self._linear_weight(pooled, g, d["weight1"], d["bias1"])
-        g = torch.bmm(g, w["weight1"].transpose(1, 2))  # n b x
+        g = torch.bmm(g, _centred(w["weight1"]))  # n b x
         gx = self._buffer("g last", n * b, t, D)
         torch.mul(self._pool, g.view(n * b, 1, D), out=gx)
         gx = self._norm_backward("last", gx.view(n, self.rows, D))
@@ -121,14 +122,12 @@ class Lockstep:
     def _attention(self, number: int, x: Float[Tensor, "n rows x"]) -> Float[Tensor, "n rows x"]:
         w, n, h, k = self.weights, self.nets, self.shape.heads, self.shape.head_width
         t, sequences = self.shape.tokens, self.nets * self.batch
-        fused = self._buffer("fused", n, self.rows, 3 * h * k)
-        torch.bmm(x, w[f"QKV{number}"], out=fused)
-        if f"bQKV{number}" in w:
-            fused.add_(w[f"bQKV{number}"].unsqueeze(1))
         heads = self._buffer(f"heads{number}", 3, h * sequences, t, k)
-        heads.view(3 * h, sequences, t, k).copy_(
-            fused.view(sequences, t, 3 * h, k).permute(2, 0, 1, 3)
-        )
+        for place, head in enumerate(heads.view(3 * h, n, self.rows, k)):
+            columns = slice(place * k, (place + 1) * k)
+            torch.bmm(x, w[f"QKV{number}"][:, :, columns], out=head)
+            if f"bQKV{number}" in w:
+                head.add_(w[f"bQKV{number}"][:, columns].unsqueeze(1))
         q, key, v = heads
         scores = self._buffer("scores", h * sequences, t, t)
         torch.baddbmm(scores, q, key.transpose(1, 2), beta=0, alpha=k**-0.5, out=scores)
@@ -136,11 +135,11 @@ class Lockstep:
             scores.view(h, sequences, t, t).add_(self._padding)
         share = self._buffer(f"share{number}", h * sequences, t, t)
         torch.softmax(scores, dim=-1, out=share)
-        mixed = self._buffer("mixed", h * sequences, t, k)
-        torch.bmm(share, v, out=mixed)
-        joined = self._buffer(f"joined{number}", n, self.rows, h * k)
-        joined.view(sequences, t, h, k).copy_(mixed.view(h, sequences, t, k).permute(1, 2, 0, 3))
-        out = torch.bmm(joined, w[f"O{number}"], out=self._buffer(f"attended{number}", *x.shape))
+        mixed = torch.bmm(share, v, out=self._buffer(f"mixed{number}", h * sequences, t, k))
+        out = self._buffer(f"attended{number}", *x.shape)
+        for place, head in enumerate(mixed.view(h, n, self.rows, k)):
+            rows = w[f"O{number}"][:, place * k : (place + 1) * k]
+            torch.baddbmm(out, head, rows, beta=min(place, 1), out=out)
         if f"bO{number}" in w:
             out.add_(w[f"bO{number}"].unsqueeze(1))
         return out
@@ -149,17 +148,16 @@ class Lockstep:
         self, number: int, g: Float[Tensor, "n rows x"]
     ) -> Float[Tensor, "n rows x"]:
         w, d, h, k = self.weights, self.gradient, self.shape.heads, self.shape.head_width
-        t, sequences = self.shape.tokens, self.nets * self.batch
-        joined, share = self._buffers[f"joined{number}"], self._buffers[f"share{number}"]
+        n, t, sequences = self.nets, self.shape.tokens, self.nets * self.batch
         q, key, v = self._buffers[f"heads{number}"]
-        self._linear_weight(joined, g, d[f"O{number}"], d.get(f"bO{number}"))
-        g_joined = torch.bmm(
-            g, w[f"O{number}"].transpose(1, 2), out=self._buffers["mixed"].view_as(g)
-        )
+        share, mixed = self._buffers[f"share{number}"], self._buffers[f"mixed{number}"]
         g_mixed = self._buffer("g mixed", h * sequences, t, k)
-        g_mixed.view(h, sequences, t, k).copy_(
-            g_joined.view(sequences, t, h, k).permute(2, 0, 1, 3)
-        )
+        for place in range(h):
+            rows = slice(place * k, (place + 1) * k)
+            head, g_head = (whole.view(h, n, self.rows, k)[place] for whole in (mixed, g_mixed))
+            bias = d.get(f"bO{number}") if place == 0 else None
+            self._linear_weight(head, g, d[f"O{number}"][:, rows], bias)
+            torch.bmm(g, w[f"O{number}"][:, rows].transpose(1, 2), out=g_head)
         g_heads = self._buffer("g heads", 3, h * sequences, t, k)
         torch.bmm(share.transpose(1, 2), g_mixed, out=g_heads[2])
         g_share = torch.bmm(g_mixed, v.transpose(1, 2), out=self._buffers["scores"])
@@ -168,14 +166,15 @@ class Lockstep:
         gq, gk = g_heads[0], g_heads[1]
         torch.baddbmm(gq, g_scores, key, beta=0, alpha=k**-0.5, out=gq)
         torch.baddbmm(gk, g_scores.transpose(1, 2), q, beta=0, alpha=k**-0.5, out=gk)
-        g_fused = self._buffers["fused"]
+        # Here one wide matmul is worth its copy: six narrow ones would add into the same tokens.
+        g_fused = self._buffer("g fused", n, self.rows, 3 * h * k)
         g_fused.view(sequences, t, 3 * h, k).copy_(
             g_heads.view(3 * h, sequences, t, k).permute(1, 2, 0, 3)
         )
         normed = self._norms[f"first{number}"].output
         self._linear_weight(normed, g_fused, d[f"QKV{number}"], d.get(f"bQKV{number}"))
         return torch.bmm(
-            g_fused, w[f"QKV{number}"].transpose(1, 2), out=self._buffer("g block", *g.shape)
+            g_fused, _centred(w[f"QKV{number}"]), out=self._buffer("g block", *g.shape)
         )
 
     # --------------------------------------------------------------------------------- MLP
@@ -207,7 +206,7 @@ class Lockstep:
         self._linear_weight(
             self._norms[f"second{number}"].output, gh, d[f"A{number}"], d[f"bA{number}"]
         )
-        return torch.bmm(gh, w[f"A{number}"].transpose(1, 2), out=self._buffer("g block", *g.shape))
+        return torch.bmm(gh, _centred(w[f"A{number}"]), out=self._buffer("g block", *g.shape))
 
     # ------------------------------------------------------------------------ small pieces
 
@@ -236,20 +235,22 @@ class Lockstep:
         torch.sum(x, dim=-1, keepdim=True, out=mean)
         torch.sub(x, mean.mul_(1 / D), out=normed)
         torch.linalg.vector_norm(normed, dim=-1, keepdim=True, out=rstd)
-        normed.mul_(rstd.square_().mul_(1 / D).add_(EPS).rsqrt_())
+        torch.addcmul(self._eps, rstd, rstd, value=1 / D, out=rstd).rsqrt_()
+        normed.mul_(rstd)
         self._norms[name] = Normed(normed, rstd)
         return normed
 
     def _norm_backward(self, name: str, g: Float[Tensor, "n rows x"]) -> Float[Tensor, "n rows x"]:
-        """(g - mean(g) - n mean(g n)) / σ, where n is what the forward pass gave; in place."""
+        """(g - n mean(g n)) / σ, where n is what the forward pass gave; in place.
+
+        The formula has one more term, the mean of g: here g comes with mean zero, see `_centred`.
+        """
         normed, rstd = self._norms[name]
         D, product = g.shape[-1], self._buffer("product", *g.shape)
         mean = self._buffer("mean", *g.shape[:-1], 1)
         torch.mul(g, normed, out=product)
         torch.sum(product, dim=-1, keepdim=True, out=mean)
-        g.addcmul_(normed, mean, value=-1 / D)
-        torch.sum(g, dim=-1, keepdim=True, out=mean)
-        return g.sub_(mean.mul_(1 / D)).mul_(rstd)
+        return g.addcmul_(normed, mean, value=-1 / D).mul_(rstd)
 
     def _drop(self, layer: int, x: Float[Tensor, "n rows x"]) -> Float[Tensor, "n rows x"]:
         return x if self._masks is None else x.mul_(self._masks[:, layer])
@@ -286,3 +287,13 @@ class Lockstep:
             bias.add_(g.sum(dim=1))
         elif bias is not None:
             torch.sum(g, dim=1, out=bias)
+
+
+def _centred(weight: Float[Tensor, "n in out"]) -> Float[Tensor, "n out in"]:
+    """The transpose of a matrix that follows a LayerNorm, each of its rows with mean zero.
+
+    What leaves a LayerNorm has mean zero, so the mean of a column of the matrix does nothing.
+    Without it the gradient that goes back has mean zero too, which saves LayerNorm's backward pass
+    from taking it out of every token.
+    """
+    return (weight - weight.mean(dim=1, keepdim=True)).transpose(1, 2)
