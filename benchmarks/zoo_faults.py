@@ -75,7 +75,7 @@ def finish(build: "subprocess.Popen[bytes]") -> None:
 
 
 def workers(driver: int) -> list[int]:
-    """Processes below the driver that run or await a job: Ray names them ray::…"""
+    """Processes below the driver that run or await a job."""
     parents, names = {}, {}
     for entry in Path("/proc").iterdir():
         if not entry.name.isdigit():
@@ -88,7 +88,7 @@ def workers(driver: int) -> list[int]:
         parents[int(entry.name)] = int(status[status.rindex(")") + 2 :].split()[1])
     found = []
     for pid, name in names.items():
-        if name.startswith(b"ray::"):
+        if name.startswith((b"ray::attempt", b"ray::IDLE")):  # Ray's own agents are no workers
             above = pid
             while above > 1 and above != driver:
                 above = parents.get(above, 0)

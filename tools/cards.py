@@ -1,6 +1,6 @@
 """Copy the data cards of built zoos into the documentation.
 
-    python tools/cards.py ../zoos/mnist-small ../zoos/agnews-small
+python tools/cards.py ../zoos/mnist-small ../zoos/agnews-small
 """
 
 import re

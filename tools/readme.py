@@ -1,55 +1,66 @@
 """Run the examples of README.md and compare what they print with what the page shows.
 
-An example is a fenced `python` block whose next fenced block is a `text` block. Each runs in a
-fresh interpreter, in an empty directory, with warnings as errors:
+All run in one directory that is empty at first, from the top of the page to its end: of each fenced
+`sh` block the lines that call `tnfn`, and each fenced `python` block, in a fresh interpreter with
+warnings as errors. A `text` block below a `python` block is what that prints.
 
     python tools/readme.py
 """
 
 import difflib
+import os
 import re
 import subprocess
 import sys
 import tempfile
+from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
 from typing import NamedTuple
 
 README = Path(__file__).resolve().parent.parent / "README.md"
 FENCE = re.compile(r"^```(\w*)[^\n]*\n(.*?)^```[ \t]*$", re.MULTILINE | re.DOTALL)
-TIMEOUT = 300  # seconds for one example
+TIMEOUT = 900  # seconds for one example
 
 
 class Example(NamedTuple):
-    """A code block, the output shown below it, and the line on which the block starts."""
+    """What to run, the output shown below it if any, and the line on which the block starts."""
 
     line: int
-    code: str
-    shown: str
+    command: list[str]
+    shown: str | None
 
 
-def examples(page: str) -> list[Example]:
-    """Find each `python` block of a page that is followed by a `text` block."""
+def examples(page: str) -> Iterator[Example]:
+    """Find what a page tells its reader to run."""
     blocks = list(FENCE.finditer(page))
-    return [
-        Example(page.count("\n", 0, code.start()) + 1, code[2], text[2])
-        for code, text in pairwise(blocks)
-        if (code[1], text[1]) == ("python", "text")
-    ]
+    for block, following in pairwise([*blocks, None]):
+        assert block is not None
+        line = page.count("\n", 0, block.start()) + 1
+        if block[1] == "python":
+            shown = following[2] if following is not None and following[1] == "text" else None
+            yield Example(line, [sys.executable, "-W", "error", "-c", block[2]], shown)
+        elif block[1] == "sh":
+            calls = [call for call in block[2].splitlines() if call.startswith("tnfn ")]
+            if calls:
+                yield Example(line, ["bash", "-ec", "\n".join(calls)], None)
 
 
-def complaint(example: Example) -> str | None:
+def complaint(example: Example, folder: str) -> str | None:
     """Run one example and say what is wrong with it, or None."""
-    with tempfile.TemporaryDirectory() as empty:
-        run = subprocess.run(
-            [sys.executable, "-W", "error", "-c", example.code],
-            cwd=empty,
-            capture_output=True,
-            encoding="utf-8",
-            timeout=TIMEOUT,
-        )
+    here = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
+    run = subprocess.run(
+        example.command,
+        cwd=folder,
+        env={**os.environ, "PATH": here},
+        capture_output=True,
+        encoding="utf-8",
+        timeout=TIMEOUT,
+    )
     if run.returncode != 0:
         return f"exit code {run.returncode}\n{run.stderr}"
+    if example.shown is None:
+        return None
     shown, printed = example.shown.rstrip(), run.stdout.rstrip()
     if shown == printed:
         return None
@@ -62,17 +73,18 @@ def complaint(example: Example) -> str | None:
 
 def main() -> int:
     """Check every example; the exit code is 1 if one is wrong or none is found."""
-    found = examples(README.read_text(encoding="utf-8"))
+    found = list(examples(README.read_text(encoding="utf-8")))
     if not found:
-        print(f"{README.name}: no python block followed by a text block")
+        print(f"{README.name}: nothing to run")
         return 1
     wrong = 0
-    for example in found:
-        problem = complaint(example)
-        if problem is not None:
-            wrong += 1
-            print(f"{README.name}, example at line {example.line}:\n{problem}")
-    print(f"{README.name}: {len(found) - wrong} of {len(found)} examples print what is shown")
+    with tempfile.TemporaryDirectory() as folder:
+        for example in found:
+            problem = complaint(example, folder)
+            if problem is not None:
+                wrong += 1
+                print(f"{README.name}, example at line {example.line}:\n{problem}")
+    print(f"{README.name}: {len(found) - wrong} of {len(found)} examples do what the page says")
     return 1 if wrong else 0
 
 

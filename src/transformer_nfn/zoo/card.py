@@ -158,9 +158,13 @@ def _build_lines(builds: list[dict[str, Any]]) -> list[str]:
     busy = sum(log["worker_seconds"] for log in builds)
     workers = max(log["workers"] for log in builds)
     return [
-        f"| time taken | {wall / 60:.0f} min on {workers} workers in {len(builds)} "
-        f"session{'s' if len(builds) > 1 else ''}, {busy / 3600:.2f} worker hours |"
+        f"| time taken | {wall / 60:.0f} min on {_count(workers, 'worker')} in "
+        f"{_count(len(builds), 'session')}, {busy / 3600:.2f} worker hours |"
     ]
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}{'' if number == 1 else 's'}"
 
 
 def _rebuild_lines(recipe: dict[str, Any], runs: int) -> list[str]:
