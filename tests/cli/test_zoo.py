@@ -10,6 +10,7 @@ from typer.main import get_command
 from typer.testing import CliRunner
 
 from tests.zoo.conftest import plant, write_tiny
+from tests.zoo.test_published import line, save, state_of, write_csv
 from transformer_nfn import zoo as zoo_room
 from transformer_nfn.cli.main import app, main, with_default_address
 from transformer_nfn.zoo import DataError, RecipeError, StoreError, calibrate
@@ -51,7 +52,7 @@ def folder(first_build: tuple[Path, Result]) -> Path:
 
 
 def test_the_commands_are_those_of_the_documentation():
-    assert {"build", "card", "export", "info", "plan", "verify"} <= set(COMMANDS)
+    assert set(COMMANDS) == {"build", "card", "export", "import", "info", "plan", "verify"}
 
 
 @pytest.mark.parametrize("command", COMMANDS)
@@ -248,7 +249,9 @@ def test_a_build_goes_on_after_ctrl_c_and_is_extended(recipe, folder, tmp_path, 
 
     with monkeypatch.context() as patched:
         patched.setattr(build_module, "train_job", interrupted)
-        assert tnfn("zoo", "build", recipe, "--out", out).exit_code == 130
+        result = tnfn("zoo", "build", recipe, "--out", out)
+    assert result.exit_code == 130
+    assert "the same command goes on" in result.stderr
     assert len(Zoo(out).names()) == 2
     resumed = well("zoo", "build", recipe, "--out", out)
     assert "3 of 10 runs are there already" in resumed.stderr
@@ -382,3 +385,24 @@ def test_an_export_of_nothing_says_so(folder, tmp_path):
         result = tnfn("zoo", "export", folder, *options, "--out", tmp_path)
         assert (result.exit_code, result.stdout) == (1, "")
         assert "no row of" in result.stderr
+
+
+def test_the_published_zoo_is_imported_and_a_missing_file_is_a_row(tmp_path):
+    rows = [line(0), line(1), line(2)]
+    write_csv(tmp_path / "published", rows)
+    for row in rows[:2]:
+        save(tmp_path / "published" / str(row["ckpt_file"]), state_of())
+    command = (
+        "zoo",
+        "import",
+        tmp_path / "published",
+        "--task",
+        "mnist",
+        "--out",
+        tmp_path / "out",
+    )
+    figures = json.loads(well(*command, "--json").stdout)
+    assert figures["status"] == {"ok": 2, "unreadable": 1}
+    assert (tmp_path / "out" / "README.md").is_file()
+    assert json.loads(well(*command, "--json").stdout)["rows"] == 3  # again: nothing to do
+    well("zoo", "verify", tmp_path / "out")

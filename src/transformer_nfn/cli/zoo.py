@@ -1,6 +1,8 @@
 """`tnfn zoo`: plan, build, look at, check and export zoos of small trained transformers."""
 
 import json
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -66,6 +68,15 @@ def _executor(ray: str | None, gpus: int = 0) -> Any:
     if ray is None:
         return InProcess()
     return RayExecutor(None if ray == "local" else ray, cpus=1, gpus=gpus)
+
+
+@contextmanager
+def _interruptible() -> Iterator[None]:
+    try:
+        yield
+    except KeyboardInterrupt:
+        typer.echo("interrupted: what is finished is kept, the same command goes on", err=True)
+        raise typer.Exit(130) from None
 
 
 def _hours(seconds: float) -> str:
@@ -144,7 +155,7 @@ def build(
         typer.echo(f"{total - missing} of {total} runs are there already", err=True)
     failures = []
     if missing:
-        with _executor(ray, gpus=0 if device == "cpu" else 1) as executor:
+        with _interruptible(), _executor(ray, gpus=0 if device == "cpu" else 1) as executor:
             failures = building.run(
                 executor,
                 lambda outcomes: track(
@@ -194,7 +205,7 @@ def import_published(
     importing = PublishedImport(source, task, out, limit=limit)
     failures = []
     if importing.missing:
-        with _executor(ray) as executor:
+        with _interruptible(), _executor(ray) as executor:
             failures = importing.run(
                 executor,
                 lambda outcomes: track(
