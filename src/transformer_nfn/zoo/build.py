@@ -8,17 +8,13 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import torch
-
 from transformer_nfn.jobs import Done, Executor, Failed, ShardFolder
 from transformer_nfn.zoo.groups import Group, open_groups
-from transformer_nfn.zoo.ownership import check_owner, claim
+from transformer_nfn.zoo.ownership import SWEEP_AGE, check_owner, claim, data_url, logs_url
 from transformer_nfn.zoo.recipe import Recipe
-from transformer_nfn.zoo.schema import ROW_GROUP, zoo_table
+from transformer_nfn.zoo.schema import ROW_GROUP, run_columns, zoo_table
 from transformer_nfn.zoo.tasks import Task, load_task
-from transformer_nfn.zoo.trainer import GroupTrainer
-
-SWEEP_AGE = 3600.0  # seconds; temporaries older than that belong to nobody
+from transformer_nfn.zoo.trainer import GroupTrainer, one_thread
 
 
 class GroupJob(NamedTuple):
@@ -49,14 +45,8 @@ def _task(name: str, data: str | None, patch: int | None) -> Task:
 def train_job(job: GroupJob) -> Trained:
     """Train a group and commit its shard."""
     recipe = job.recipe
-    threads = torch.get_num_threads()
-    if job.device == "cpu":
-        # Products this small gain little from a second thread, which another job can use.
-        torch.set_num_threads(1)
-    try:
+    with one_thread(job.device):
         rows, weights = _train(job, _task(recipe.task, job.data, recipe.patch))
-    finally:
-        torch.set_num_threads(threads)
     table = zoo_table(recipe.shape, rows, weights)
     committed = ShardFolder(job.url).commit(job.group.name, table, row_group_size=ROW_GROUP)
     ok = sum(row["status"] == "ok" for row in rows)
@@ -73,20 +63,21 @@ def _train(job: GroupJob, task: Task) -> tuple[list[dict[str, Any]], list[Any]]:
         for number, run, checkpoints in zip(
             group.numbers[first : first + size], runs, trainer.train(), strict=True
         ):
+            shared = run_columns(
+                run.hyperparameters,
+                number=number,
+                run_id=run.id,
+                seed=run.seed,
+                task=recipe.task,
+                block=recipe.block,
+            )
             for checkpoint in checkpoints:
                 rows.append(
                     {
-                        "run": number,
-                        "run_id": run.id,
+                        **shared,
                         "checkpoint": checkpoint.name,
                         "epoch": checkpoint.epoch,
                         "status": checkpoint.status,
-                        "task": recipe.task,
-                        "block": recipe.block,
-                        **run.hyperparameters.model_dump(),
-                        "seed": run.seed,
-                        "twins": run.hyperparameters.twins,
-                        "fold": run.hyperparameters.fold,
                         "train_loss": checkpoint.train_loss,
                         "train_accuracy": checkpoint.train_accuracy,
                         "validation_accuracy": checkpoint.validation_accuracy,
@@ -169,7 +160,7 @@ class _Log:
     """How long a session of a build took: a small file beside the shards for each."""
 
     def __init__(self, root: ShardFolder, slots: int) -> None:
-        self._folder = ShardFolder(f"{root.url.rstrip('/')}/builds")
+        self._folder = ShardFolder(logs_url(root.url))
         self._start, self._slots = time.time(), slots
         self._runs, self._busy = 0, 0.0
 
@@ -188,8 +179,3 @@ class _Log:
             "runs": self._runs,
         }
         self._folder.write_once(f"{uuid.uuid4().hex}.json", json.dumps(described).encode())
-
-
-def data_url(url: str | Path) -> str:
-    """Where the shards of a zoo are."""
-    return f"{str(url).rstrip('/')}/data"

@@ -18,7 +18,7 @@ from transformer_nfn.space import NetBatch
 from transformer_nfn.zoo.cache import CachedRows, cached_rows
 from transformer_nfn.zoo.errors import StoreError
 from transformer_nfn.zoo.nets import NetShape
-from transformer_nfn.zoo.ownership import read_description
+from transformer_nfn.zoo.ownership import data_url, read_description
 from transformer_nfn.zoo.schema import COLUMNS, chosen_rows, read_shape, weight_matrix
 
 __all__ = ["Rows", "Zoo", "ok"]
@@ -46,7 +46,7 @@ class Zoo:
 
     def __init__(self, url: str | Path) -> None:
         self.url = str(url).rstrip("/")
-        self.root, self.shards = ShardFolder(url), ShardFolder(f"{self.url}/data")
+        self.root, self.shards = ShardFolder(url), ShardFolder(data_url(url))
         described = read_description(self.root)
         if described is None:
             raise StoreError(

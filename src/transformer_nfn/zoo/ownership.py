@@ -1,8 +1,9 @@
-"""zoo.json: what a folder holds. Written once, and whoever writes into the folder must agree."""
+"""A zoo's folder: where things are, and zoo.json, on which all who write into it must agree."""
 
 import json
 import platform
 from importlib.metadata import version
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -12,6 +13,17 @@ from transformer_nfn.zoo.errors import StoreError
 from transformer_nfn.zoo.schema import FORMAT
 
 NAME = "zoo.json"
+SWEEP_AGE = 3600.0  # seconds; temporaries older than that belong to nobody
+
+
+def data_url(url: str | Path) -> str:
+    """Where the shards of a zoo are."""
+    return f"{str(url).rstrip('/')}/data"
+
+
+def logs_url(url: str | Path) -> str:
+    """Where a zoo says how long its builds took."""
+    return f"{str(url).rstrip('/')}/builds"
 
 
 def read_description(root: ShardFolder) -> dict[str, Any] | None:

@@ -9,7 +9,7 @@ import torch
 from transformer_nfn.zoo.groups import kind_of, open_groups, runs_by_kind
 from transformer_nfn.zoo.recipe import Recipe
 from transformer_nfn.zoo.tasks import Task
-from transformer_nfn.zoo.trainer import GroupTrainer
+from transformer_nfn.zoo.trainer import GroupTrainer, one_thread
 
 
 class Plan(NamedTuple):
@@ -59,10 +59,7 @@ def make_plan(recipe: Recipe, task: Task, count: int) -> Plan:
 
 def calibrate(recipe: Recipe, task: Task, device: str = "cpu", seconds: float = 4.0) -> Speed:
     """Train the recipe's first group for a few seconds, on one thread as a worker does."""
-    threads = torch.get_num_threads()
-    if device == "cpu":
-        torch.set_num_threads(1)
-    try:
+    with one_thread(device):
         size = recipe.lockstep if device == "cpu" else recipe.group
         kind = kind_of(recipe.all_runs[0])
         runs = [recipe.all_runs[n] for n in runs_by_kind(recipe.all_runs)[kind][:size]]
@@ -81,8 +78,6 @@ def calibrate(recipe: Recipe, task: Task, device: str = "cpu", seconds: float = 
         part = task.test.first(min(len(task.test), 256))
         evaluations = _rate(lambda _: trainer.evaluate(part), seconds * 0.25, clock)
         return Speed(steps, len(runs) * len(part) * evaluations)
-    finally:
-        torch.set_num_threads(threads)
 
 
 def _rate(call: Callable[[int], object], seconds: float, clock: Callable[[], float]) -> float:

@@ -8,14 +8,13 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from transformer_nfn.jobs import Executor, Failed, ShardFolder
-from transformer_nfn.zoo.build import SWEEP_AGE, data_url
 from transformer_nfn.zoo.errors import StoreError
 from transformer_nfn.zoo.nets import NetShape
-from transformer_nfn.zoo.ownership import claim
+from transformer_nfn.zoo.ownership import SWEEP_AGE, claim, data_url
 from transformer_nfn.zoo.publishedcsv import SOURCE, Checkpoint, PublishedTask, read_metadata
 from transformer_nfn.zoo.publishedfiles import published_row, read_state
 from transformer_nfn.zoo.runs import content_hash
-from transformer_nfn.zoo.schema import ROW_GROUP, zoo_table
+from transformer_nfn.zoo.schema import ROW_GROUP, run_columns, zoo_table
 
 __all__ = ["SHAPES", "ImportJob", "Imported", "PublishedImport", "import_job", "published_row"]
 
@@ -81,18 +80,19 @@ def import_job(job: ImportJob) -> Imported:
 
 
 def _row(c: Checkpoint, task: PublishedTask, shape: NetShape, status: str) -> dict[str, Any]:
+    shared = run_columns(
+        c.hyperparameters,
+        number=c.run,
+        run_id=c.run_id,
+        seed=c.seed,
+        task=task,
+        block=shape.block,
+    )
     return {
-        "run": c.run,
-        "run_id": c.run_id,
+        **shared,
         "checkpoint": c.name,
         "epoch": c.epoch,
         "status": status,
-        "task": task,
-        "block": shape.block,
-        **c.hyperparameters.model_dump(),
-        "seed": c.seed,
-        "twins": c.hyperparameters.twins,
-        "fold": c.hyperparameters.fold,
         "train_loss": None,
         "train_accuracy": None,
         "validation_accuracy": None,

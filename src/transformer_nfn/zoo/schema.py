@@ -11,6 +11,7 @@ import pyarrow.compute as pc  # type: ignore[import-untyped]
 
 from transformer_nfn.zoo.errors import StoreError
 from transformer_nfn.zoo.nets import NetShape
+from transformer_nfn.zoo.runs import Hyperparameters
 
 FORMAT = 1
 ROW_GROUP = 256
@@ -84,6 +85,22 @@ def read_shape(schema: pa.Schema) -> NetShape:
     if schema.field("weights").type.list_size != shape.size:
         raise StoreError(f"the weights column is not {shape.size} numbers wide")
     return shape
+
+
+def run_columns(
+    h: Hyperparameters, *, number: int, run_id: str, seed: int, task: str, block: str
+) -> dict[str, Any]:
+    """The columns that all rows of a run share."""
+    return {
+        "run": number,
+        "run_id": run_id,
+        "task": task,
+        "block": block,
+        **h.model_dump(),
+        "seed": seed,
+        "twins": h.twins,
+        "fold": h.fold,
+    }
 
 
 def row_digest(row: dict[str, Any], weights: np.ndarray | None) -> str:

@@ -8,6 +8,7 @@ import pyarrow.compute as pc  # type: ignore[import-untyped]
 
 from transformer_nfn.jobs import ShardFolder
 from transformer_nfn.zoo.dataset import Zoo, ok
+from transformer_nfn.zoo.ownership import logs_url
 
 QUANTILES = (0.0, 0.25, 0.5, 0.75, 1.0)
 
@@ -48,6 +49,6 @@ def summarize(zoo: Zoo) -> dict[str, Any]:
 
 def build_logs(zoo: Zoo) -> list[dict[str, Any]]:
     """How long each session of the build took, the oldest first."""
-    folder = ShardFolder(f"{zoo.url}/builds")
+    folder = ShardFolder(logs_url(zoo.url))
     logs = [json.loads(folder.read_bytes(name)) for name in folder.sidecars()]
     return sorted(logs, key=lambda log: str(log["started"]))

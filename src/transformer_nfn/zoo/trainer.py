@@ -4,7 +4,8 @@ A run's start, order of data, crops and dropout come from generators of its own,
 not depend on which runs are trained beside it.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from math import cos, pi
 
@@ -49,14 +50,26 @@ def rate(base: float, position: float, unit: float, training: Training) -> float
     return FLOOR + (base - FLOOR) * (1 + cos(pi * progress)) / 2
 
 
+@contextmanager
+def one_thread(device: str) -> Iterator[None]:
+    """On a CPU, one thread: products this small gain little from a second, which others can use."""
+    threads = torch.get_num_threads()
+    if device == "cpu":
+        torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(threads)
+
+
 class Orders:
     """Which examples each net sees when; each from its own generator."""
 
     def __init__(self, runs: Sequence[Run], examples: int) -> None:
-        self.counts = {round(r.hyperparameters.train_fraction * examples) for r in runs}
-        if len(self.counts) != 1:
+        counts = {round(r.hyperparameters.train_fraction * examples) for r in runs}
+        if len(counts) != 1:
             raise ValueError("runs of one group have one train_fraction")
-        (self.count,) = self.counts
+        (self.count,) = counts
         self._generators = [
             torch.Generator().manual_seed(derived_seed(run.seed, "order")) for run in runs
         ]
@@ -113,7 +126,7 @@ class GroupTrainer:
             self.part_size = max(fitting, default=1)
         self.net = Lockstep(shape, self.weights, self.part_size, train=True)
         self.optimizer = make_optimizer(h[0].optimizer, self.weights, column([r.l2 for r in h]))
-        self.part = part = task.train.first(training.train_examples or len(task.train))
+        part = task.train.first(training.train_examples or len(task.train))
         self.inputs, self.labels = part.inputs.to(device, dtype), part.labels.to(device)
         self.lengths = None if part.lengths is None else part.lengths.to(device)
         self.orders = Orders(runs, len(part))
