@@ -26,6 +26,11 @@ def test_the_zoo_is_imported_without_what_only_some_need():
     assert imported(statement, extras | {"torch"}) == {"torch"}
 
 
+def test_the_benchmark_is_imported_without_what_only_some_models_need():
+    extras = {"ray", "sklearn", "xgboost", "lightgbm", "matplotlib"}
+    assert imported("import transformer_nfn.bench", extras | {"torch"}) == {"torch"}
+
+
 @pytest.mark.parametrize("name", ["json", "colorsys"])
 def test_an_import_is_noticed(name):
     assert imported(f"import {name}", {name, "mailbox"}) == {name}

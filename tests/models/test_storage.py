@@ -7,11 +7,19 @@ import torch
 from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 
+from tests.nets import paper_nets
 from tests.strategies import generator
 from transformer_nfn.models import (
+    FlatMLP,
+    FlatMLPConfig,
     ModelFileError,
     NFNConfig,
+    ProbeNet,
+    ProbeNetConfig,
+    StatNN,
+    StatNNConfig,
     TransformerNFN,
+    WeightModel,
     load_model,
     save_model,
 )
@@ -22,6 +30,14 @@ SPEC = BlockSpec(PAPER, D=4, heads=2, D_k=2, D_v=3, D_A=5)
 
 def model(seed: int = 3) -> TransformerNFN:
     return TransformerNFN(NFNConfig.of(SPEC, blocks=2, channels=(3, 2), seed=seed))
+
+
+NET = paper_nets(2)
+BASELINES = {
+    "flat_mlp": lambda: FlatMLP(FlatMLPConfig.of(NET, hidden=3, seed=5)),
+    "statnn": lambda: StatNN(StatNNConfig.of(NET, hidden=3, embedding_hidden=2, seed=5)),
+    "probes": lambda: ProbeNet(ProbeNetConfig.of(NET, tokens=4, probes=3, hidden=2, seed=5)),
+}
 
 
 def test_a_saved_model_predicts_the_same(tmp_path: Path) -> None:
@@ -35,6 +51,40 @@ def test_a_saved_model_predicts_the_same(tmp_path: Path) -> None:
     assert loaded.config == saved.config
     assert loaded.config.spec().block is PAPER
     assert [path.name for path in tmp_path.iterdir()] == ["m.safetensors"]
+
+
+@pytest.mark.parametrize("kind", sorted(BASELINES))
+def test_a_saved_baseline_predicts_the_same(tmp_path: Path, kind: str) -> None:
+    saved = BASELINES[kind]()
+    with torch.no_grad():
+        for parameter in saved.parameters():
+            parameter += 0.25
+    save_model(saved, tmp_path / "m.safetensors")
+    loaded = load_model(tmp_path / "m.safetensors")
+    assert type(loaded) is type(saved)
+    assert loaded.config == saved.config
+    assert torch.equal(loaded.double()(NET), saved.double()(NET))
+    with safe_open(tmp_path / "m.safetensors", framework="pt") as file:
+        assert file.metadata()["kind"] == kind
+
+
+def test_a_file_that_does_not_say_its_kind_is_the_first_one(tmp_path: Path) -> None:
+    path = tmp_path / "m.safetensors"
+    save_model(model(), path)
+    with safe_open(path, framework="pt") as file:
+        metadata = file.metadata()
+    assert metadata.pop("kind") == "nfn"
+    save_file(load_file(path), path, metadata)
+    assert load_model(path).config == model().config
+
+
+def test_a_model_of_one_s_own_is_not_stored(tmp_path: Path) -> None:
+    class Own(WeightModel):
+        pass
+
+    with pytest.raises(TypeError, match=r"Own cannot be stored; only .*'FlatMLP'"):
+        save_model(Own(), tmp_path / "m.safetensors")
+    assert not list(tmp_path.iterdir())
 
 
 def test_a_block_of_one_s_own_travels_with_the_model(tmp_path: Path) -> None:
@@ -69,12 +119,13 @@ def test_a_failed_save_leaves_the_old_file(tmp_path: Path, monkeypatch: pytest.M
     assert [p.name for p in tmp_path.iterdir()] == ["m.safetensors"]
 
 
-def rewrite(path: Path, **config: Any) -> None:
+def rewrite(path: Path, kind: str | None = None, **config: Any) -> None:
     """Change the config in a saved file, and leave its tensors."""
     with safe_open(path, framework="pt") as file:
         metadata = file.metadata()
     tensors = load_file(path)
     metadata["config"] = json.dumps({**json.loads(metadata["config"]), **config})
+    metadata["kind"] = kind or metadata["kind"]
     save_file(tensors, path, metadata)
 
 
@@ -101,6 +152,56 @@ def test_files_whose_config_lies_are_refused(tmp_path: Path, config: dict[str, A
     rewrite(path, **config)
     with pytest.raises(ModelFileError, match=r"m\.safetensors"):
         load_model(path)
+
+
+HUGE = (10**9, 10**15, 10**18, 10**30)
+NUMBERS = {
+    "flat_mlp": ("blocks", "embedding", "classifier", "hidden"),
+    "statnn": ("tensors", "embedding", "classifier_tensors", "hidden", "embedding_hidden"),
+    "probes": ("probes", "tokens", "inputs", "classes", "hidden"),
+}
+
+
+@pytest.mark.parametrize(
+    ("kind", "config"),
+    [
+        (kind, {name: number})
+        for kind, names in NUMBERS.items()
+        for name in names
+        for number in (0, 1, *HUGE)
+    ]
+    + [(kind, dict.fromkeys(names, number)) for kind, names in NUMBERS.items() for number in HUGE]
+    + [(kind, {"seed": 10**30}) for kind in NUMBERS]
+    + [(kind, {"unknown": 1}) for kind in NUMBERS],
+    ids=str,
+)
+def test_baselines_whose_config_lies_are_refused(
+    tmp_path: Path, kind: str, config: dict[str, Any]
+) -> None:
+    path = tmp_path / "m.safetensors"
+    save_model(BASELINES[kind](), path)
+    rewrite(path, **config)
+    with pytest.raises(ModelFileError, match=r"m\.safetensors"):
+        load_model(path)
+
+
+def test_files_whose_kind_lies_are_refused(tmp_path: Path) -> None:
+    path = tmp_path / "m.safetensors"
+    save_model(model(), path)
+    rewrite(path, kind="forest")
+    with pytest.raises(ModelFileError, match=r"of kind 'forest', expected one of .*'statnn'"):
+        load_model(path)
+    for kind in BASELINES:
+        rewrite(path, kind=kind)
+        with pytest.raises(ModelFileError, match="no valid config"):
+            load_model(path)
+
+
+def test_a_config_nested_too_deep_is_refused(tmp_path: Path) -> None:
+    metadata = {"format": "transformer-nfn/1", "config": "[" * 100_000}
+    save_file({"w": torch.zeros(2)}, tmp_path / "c", metadata)
+    with pytest.raises(ModelFileError, match="no valid config"):
+        load_model(tmp_path / "c")
 
 
 def test_a_declaration_with_too_many_rows_is_refused(tmp_path: Path) -> None:

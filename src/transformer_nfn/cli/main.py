@@ -5,6 +5,8 @@ from itertools import pairwise
 
 import typer
 
+from transformer_nfn.cli.bench import bench_app
+from transformer_nfn.cli.rank import rank
 from transformer_nfn.cli.zoo import zoo_app
 
 app = typer.Typer(
@@ -16,6 +18,8 @@ app = typer.Typer(
     rich_markup_mode=None,
 )
 app.add_typer(zoo_app, name="zoo")
+app.add_typer(bench_app, name="bench")
+app.command()(rank)
 
 
 @app.callback()

@@ -1,12 +1,12 @@
 """`tnfn zoo`: plan, build, look at, check and export zoos of small trained transformers."""
 
 import json
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import typer
+
+from transformer_nfn.cli.common import Json, Ray, hours, interruptible, make_executor, show
 
 zoo_app = typer.Typer(
     help="Zoos of small trained transformers that anybody can rebuild.",
@@ -32,15 +32,6 @@ Seeds = Annotated[
     Literal["run", "shared"] | None,
     typer.Option(help="A seed for each run, or one shared by all, as in the paper."),
 ]
-Ray = Annotated[
-    str | None,
-    typer.Option(
-        metavar="[ADDRESS]",
-        help="Run on Ray: alone or as `local` on all cores of this machine, else on the cluster "
-        "auto, HOST:PORT or ray://HOST:PORT.",
-    ),
-]
-Json = Annotated[bool, typer.Option("--json", help="One JSON object instead of text.")]
 Folder = Annotated[str, typer.Argument(help="The zoo's folder or fsspec URL.")]
 
 
@@ -49,40 +40,6 @@ def _recipe(name: str, seeds: str | None) -> Any:
 
     recipe = Recipe.load(name)
     return recipe if seeds is None else recipe.with_seeds(seeds)
-
-
-def _show(figures: dict[str, Any], as_json: bool) -> None:
-    if as_json:
-        typer.echo(json.dumps(figures))
-        return
-    width = max(len(name) for name in figures)
-    for name, value in figures.items():
-        if isinstance(value, list | dict):
-            value = json.dumps(value)
-        typer.echo(f"{name.replace('_', ' '):<{width}}  {value}")
-
-
-def _executor(ray: str | None, gpus: int = 0) -> Any:
-    from transformer_nfn.jobs import InProcess, RayExecutor
-
-    if ray is None:
-        return InProcess()
-    return RayExecutor(None if ray == "local" else ray, cpus=1, gpus=gpus)
-
-
-@contextmanager
-def _interruptible() -> Iterator[None]:
-    try:
-        yield
-    except KeyboardInterrupt:
-        typer.echo("interrupted: what is finished is kept, the same command goes on", err=True)
-        raise typer.Exit(130) from None
-
-
-def _hours(seconds: float) -> str:
-    if seconds < 120:
-        return f"{seconds:.0f} s"
-    return f"{seconds / 60:.0f} min" if seconds < 7200 else f"{seconds / 3600:,.1f} h"
 
 
 @zoo_app.command()
@@ -124,9 +81,9 @@ def plan(
     typer.echo(f"{chosen.name}: {planned.runs:,} runs in {planned.groups:,} groups")
     typer.echo(f"store:       {planned.rows:,} rows, {planned.bytes / 1e9:.2f} GB")
     typer.echo(f"work:        {planned.steps:,} steps, {planned.evaluated:,} examples evaluated")
-    typer.echo(f"this core:   {speed.steps:,.0f} steps/s, {_hours(one_core)} for all of it")
+    typer.echo(f"this core:   {speed.steps:,.0f} steps/s, {hours(one_core)} for all of it")
     where = f"{gpus} GPUs, each taken as {gpu_speed:g} such cores" if gpus else f"{cpus} such cores"
-    typer.echo(f"on {where}: {_hours(one_core / workers)}")
+    typer.echo(f"on {where}: {hours(one_core / workers)}")
 
 
 @zoo_app.command()
@@ -155,7 +112,7 @@ def build(
         typer.echo(f"{total - missing} of {total} runs are there already", err=True)
     failures = []
     if missing:
-        with _interruptible(), _executor(ray, gpus=0 if device == "cpu" else 1) as executor:
+        with interruptible(), make_executor(ray, gpus=0 if device == "cpu" else 1) as executor:
             failures = building.run(
                 executor,
                 lambda outcomes: track(
@@ -205,7 +162,7 @@ def import_published(
     importing = PublishedImport(source, task, out, limit=limit)
     failures = []
     if importing.missing:
-        with _interruptible(), _executor(ray) as executor:
+        with interruptible(), make_executor(ray) as executor:
             failures = importing.run(
                 executor,
                 lambda outcomes: track(
@@ -221,7 +178,7 @@ def import_published(
     if not failures or len(failures) < len(importing.jobs):
         zoo = Zoo(out)
         write_card(zoo)
-        _show(summarize(zoo), as_json)
+        show(summarize(zoo), as_json)
     if failures:
         raise typer.Exit(1)
 
@@ -235,7 +192,7 @@ def info(folder: Folder, as_json: Json = False) -> None:
     from transformer_nfn.zoo import summarize
     from transformer_nfn.zoo.dataset import Zoo
 
-    _show(summarize(Zoo(folder)), as_json)
+    show(summarize(Zoo(folder)), as_json)
 
 
 @zoo_app.command()
@@ -273,7 +230,7 @@ def card(folder: Folder, as_json: Json = False) -> None:
     from transformer_nfn.zoo import write_card
     from transformer_nfn.zoo.dataset import Zoo
 
-    _show({"zoo": folder, "written": write_card(Zoo(folder))}, as_json)
+    show({"zoo": folder, "written": write_card(Zoo(folder))}, as_json)
 
 
 @zoo_app.command()
@@ -307,4 +264,4 @@ def export(
     if not written:
         typer.echo(f"no row of {folder} is chosen by these options", err=True)
         raise typer.Exit(1)
-    _show({"folder": str(out), "files": len(written), "first": written[0].name}, as_json)
+    show({"folder": str(out), "files": len(written), "first": written[0].name}, as_json)

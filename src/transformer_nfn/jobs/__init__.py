@@ -5,6 +5,7 @@ from transformer_nfn.jobs.executors import Done, Executor, Failed, InProcess
 from transformer_nfn.jobs.folder import ShardFolder
 from transformer_nfn.jobs.progress import track
 from transformer_nfn.jobs.ray_executor import RayExecutor
+from transformer_nfn.jobs.threads import one_thread
 
 __all__ = [
     "Done",
@@ -14,5 +15,6 @@ __all__ = [
     "JobError",
     "RayExecutor",
     "ShardFolder",
+    "one_thread",
     "track",
 ]

@@ -2,14 +2,27 @@
 
 from transformer_nfn.models.config import NFNConfig
 from transformer_nfn.models.encoder import Encoder
+from transformer_nfn.models.flat_mlp import FlatMLP, FlatMLPConfig
 from transformer_nfn.models.nfn import TransformerNFN
+from transformer_nfn.models.parts import PartsModel, WeightModel
+from transformer_nfn.models.probes import ProbeNet, ProbeNetConfig
+from transformer_nfn.models.statnn import StatNN, StatNNConfig, tensor_statistics
 from transformer_nfn.models.storage import ModelFileError, load_model, save_model
 
 __all__ = [
     "Encoder",
+    "FlatMLP",
+    "FlatMLPConfig",
     "ModelFileError",
     "NFNConfig",
+    "PartsModel",
+    "ProbeNet",
+    "ProbeNetConfig",
+    "StatNN",
+    "StatNNConfig",
     "TransformerNFN",
+    "WeightModel",
     "load_model",
     "save_model",
+    "tensor_statistics",
 ]

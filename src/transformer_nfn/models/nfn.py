@@ -6,10 +6,11 @@ from torch import Tensor, nn
 
 from transformer_nfn.models.config import NFNConfig
 from transformer_nfn.models.encoder import Encoder, seeded_linear
+from transformer_nfn.models.parts import WeightModel
 from transformer_nfn.space import NetBatch, ShapeError
 
 
-class TransformerNFN(nn.Module):
+class TransformerNFN(WeightModel):
     """The paper's model (appendix "Architecture and hyperparameters of Transformer-NFN").
 
     Three parts, each of which can be switched off: the encoder reads the blocks and is invariant
@@ -25,6 +26,8 @@ class TransformerNFN(nn.Module):
         >>> TransformerNFN(config).parameter_count
         1812181
     """
+
+    config: NFNConfig
 
     def __init__(self, config: NFNConfig) -> None:
         super().__init__()
@@ -76,8 +79,3 @@ class TransformerNFN(nn.Module):
                 vectors.append(module(flat))
         out: Tensor = self.head(torch.cat(vectors, dim=1))
         return out.squeeze(1)
-
-    @property
-    def parameter_count(self) -> int:
-        """How many numbers it learns."""
-        return sum(parameter.numel() for parameter in self.parameters())

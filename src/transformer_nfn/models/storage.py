@@ -5,30 +5,58 @@ import os
 import tempfile
 from math import prod
 from pathlib import Path
+from typing import Any, NamedTuple
 
 import torch
-from pydantic import ValidationError
+from pydantic import BaseModel, ValidationError
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 
 from transformer_nfn.models.config import NFNConfig
+from transformer_nfn.models.flat_mlp import FlatMLP, FlatMLPConfig
 from transformer_nfn.models.nfn import TransformerNFN
+from transformer_nfn.models.parts import WeightModel
+from transformer_nfn.models.probes import ProbeNet, ProbeNetConfig
+from transformer_nfn.models.statnn import StatNN, StatNNConfig
 
 #: The value of "format" in the metadata; another number is another layout.
 FORMAT = "transformer-nfn/1"
+
+
+class Kind(NamedTuple):
+    """What a model of a kind is built from and with."""
+
+    config: type[BaseModel]
+    module: Any  # takes such a config
+
+
+#: The models that can be stored, by the value of "kind" in the metadata.
+KINDS = {
+    "nfn": Kind(NFNConfig, TransformerNFN),
+    "flat_mlp": Kind(FlatMLPConfig, FlatMLP),
+    "statnn": Kind(StatNNConfig, StatNN),
+    "probes": Kind(ProbeNetConfig, ProbeNet),
+}
 
 
 class ModelFileError(ValueError):
     """A file that is not a model of this package."""
 
 
-def save_model(model: TransformerNFN, path: str | Path) -> None:
+def save_model(model: WeightModel, path: str | Path) -> None:
     """Write a model, or nothing: under a temporary name first, then renamed.
 
-    The metadata has ``format`` and ``config``, the config as JSON; the tensors are the state dict.
+    The metadata has ``format``, ``kind`` and ``config``, the config as JSON; the tensors are the
+    state dict.
     """
     path = Path(path)
-    metadata = {"format": FORMAT, "config": model.config.model_dump_json()}
+    kind = next((name for name, kind in KINDS.items() if kind.module is type(model)), None)
+    if kind is None:
+        raise TypeError(
+            f"{type(model).__name__} cannot be stored; only "
+            f"{sorted(kind.module.__name__ for kind in KINDS.values())} can"
+        )
+    metadata = {"format": FORMAT, "kind": kind, "config": model.config.model_dump_json()}
     tensors = {name: tensor.contiguous() for name, tensor in model.state_dict().items()}
     descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     os.close(descriptor)
@@ -40,7 +68,7 @@ def save_model(model: TransformerNFN, path: str | Path) -> None:
         raise
 
 
-def load_model(path: str | Path) -> TransformerNFN:
+def load_model(path: str | Path) -> WeightModel:
     """Read a model that `save_model` wrote. No code is run, nothing is unpickled.
 
     Raises:
@@ -52,11 +80,11 @@ def load_model(path: str | Path) -> TransformerNFN:
         raise FileNotFoundError(f"no model at {path}")
     try:
         with safe_open(path, framework="pt") as file:
-            config = _config(path, file.metadata() or {})
+            kind, config = _kind_and_config(path, file.metadata() or {})
             names = list(file.keys())
             shapes = {name: tuple(file.get_slice(name).get_shape()) for name in names}
-            _compare(path, shapes, _wanted_shapes(path, config, shapes))
-            model = TransformerNFN(config)
+            _compare(path, shapes, _wanted_shapes(path, kind, config, shapes))
+            model: WeightModel = kind.module(config)
             model.load_state_dict({name: file.get_tensor(name) for name in names})
     except SafetensorError as error:
         raise ModelFileError(f"{path} is not a safetensors file: {error}") from error
@@ -64,35 +92,54 @@ def load_model(path: str | Path) -> TransformerNFN:
 
 
 def _wanted_shapes(
-    path: Path, config: NFNConfig, shapes: dict[str, tuple[int, ...]]
+    path: Path, kind: Kind, config: BaseModel, shapes: dict[str, tuple[int, ...]]
 ) -> dict[str, tuple[int, ...]]:
     """Shapes of the tensors that the config asks for, at the cost of what the file really holds.
 
     The config is the file's own word, so nothing is allocated (device "meta"), and a config that
     asks for more layers or parameters than the file has is refused before they are counted out.
     """
-    held = sum(prod(shape) for shape in shapes.values())
-    layers = len(config.channels or ()) + config.blocks
     try:
-        if layers > len(shapes):
-            raise ValueError(f"it asks for {layers} layers, the file has {len(shapes)} tensors")
-        budget = min(config.max_parameters, held)
+        if isinstance(config, NFNConfig):
+            config = _limited(config, shapes)
         with torch.device("meta"):
-            model = TransformerNFN(config.model_copy(update={"max_parameters": budget}))
+            model = kind.module(config)
     except (ValueError, RuntimeError, OverflowError, TypeError) as error:
         raise ModelFileError(f"the tensors of {path} do not fit its config: {error}") from error
     return {name: tuple(tensor.shape) for name, tensor in model.state_dict().items()}
 
 
-def _config(path: Path, metadata: dict[str, str]) -> NFNConfig:
+def _limited(config: NFNConfig, shapes: dict[str, tuple[int, ...]]) -> NFNConfig:
+    """Only here does the config say how many layers there are; in other kinds that is fixed."""
+    layers = len(config.channels or ()) + config.blocks
+    if layers > len(shapes):
+        raise ValueError(f"it asks for {layers} layers, the file has {len(shapes)} tensors")
+    held = sum(prod(shape) for shape in shapes.values())
+    return config.model_copy(update={"max_parameters": min(config.max_parameters, held)})
+
+
+def _kind_and_config(path: Path, metadata: dict[str, str]) -> tuple[Kind, BaseModel]:
     if metadata.get("format") != FORMAT:
         raise ModelFileError(
             f"{path} is no saved model: its metadata has format "
             f"{metadata.get('format')!r}, expected {FORMAT!r}"
         )
+    # The first files had one kind and did not say so.
+    kind = KINDS.get(metadata.get("kind", "nfn"))
+    if kind is None:
+        raise ModelFileError(
+            f"{path} has a model of kind {metadata['kind']!r}, expected one of {sorted(KINDS)}"
+        )
     try:
-        return NFNConfig.model_validate(json.loads(metadata.get("config", "")))
-    except (ValidationError, ValueError, KeyError, TypeError, AttributeError) as error:
+        return kind, kind.config.model_validate(json.loads(metadata.get("config", "")))
+    except (
+        ValidationError,
+        ValueError,
+        KeyError,
+        TypeError,
+        AttributeError,
+        RecursionError,
+    ) as error:
         raise ModelFileError(f"{path} has no valid config: {error}") from error
 
 

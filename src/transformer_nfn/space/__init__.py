@@ -16,7 +16,7 @@ from transformer_nfn.space.block import Block, BlockFunction, Factor, Product, d
 from transformer_nfn.space.blocks import BLOCKS, GATED, GROUPED, PAPER, RESIDUAL, RESIDUAL_NO_BO
 from transformer_nfn.space.errors import DeclarationError, ShapeError
 from transformer_nfn.space.functions import layer_norm, multi_head, rms_norm, sine_positions
-from transformer_nfn.space.net import NetBatch, apply_blocks, apply_paper_net
+from transformer_nfn.space.net import NetBatch, apply_blocks, apply_net, apply_paper_net
 from transformer_nfn.space.rowview import RowView
 from transformer_nfn.space.spec import BlockSpec
 from transformer_nfn.space.weights import WeightBatch
@@ -45,6 +45,7 @@ __all__ = [
     "ShapeError",
     "WeightBatch",
     "apply_blocks",
+    "apply_net",
     "apply_paper_net",
     "balance",
     "declare",

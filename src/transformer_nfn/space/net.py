@@ -1,4 +1,4 @@
-"""A whole network: what stands before and after its blocks, and the function of the paper's net."""
+"""A whole network: what stands before and after its blocks, and the function of the zoo's nets."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -9,7 +9,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from transformer_nfn.space.errors import ShapeError
-from transformer_nfn.space.functions import layer_norm, sine_positions
+from transformer_nfn.space.functions import layer_norm, per_net, sine_positions
 from transformer_nfn.space.weights import WeightBatch
 
 
@@ -54,9 +54,9 @@ class NetBatch:
 
 
 def apply_blocks(
-    batch: WeightBatch, tokens: Float[Tensor, "n t x"], eps: float = 1e-5
-) -> Float[Tensor, "n t x"]:
-    """Send each network's own tokens through its blocks, one after the other.
+    batch: WeightBatch, tokens: Float[Tensor, "n *s t x"], eps: float = 1e-5
+) -> Float[Tensor, "n *s t x"]:
+    """Send each network's own tokens, of one or more sequences, through its blocks, in order.
 
     Raises:
         ShapeError: If the block declares no function, or the batch has more than one channel.
@@ -74,20 +74,63 @@ def apply_blocks(
     return tokens
 
 
+def apply_net(
+    net: NetBatch,
+    inputs: Float[Tensor, "n s t p"] | Float[Tensor, "s t p"],
+    eps: float = 1e-5,
+) -> Float[Tensor, "n s o"]:
+    """Logits of the zoo's nets for s sequences of patches or word vectors for each network.
+
+    Embedding (or word vectors as they are), fixed sine positions, the blocks, mean over tokens,
+    Linear-ReLU-Linear. Each half of a block has its LayerNorm before it, and one more stands
+    before the mean. In the paper's block, which has no skip connection, a half can as well have
+    the LayerNorm that follows it; what then remains is one LayerNorm at the start.
+
+    Args:
+        net: The networks.
+        inputs: Each network's own sequences, "n s t p", or the same for all of them, "s t p".
+        eps: Of every LayerNorm.
+
+    Raises:
+        ShapeError: If the inputs do not fit, or the blocks are neither the paper's nor residual.
+    """
+    name = net.blocks.spec.block.name
+    if name not in ("paper", "residual"):
+        raise ShapeError(f"whole nets have blocks 'paper' or 'residual', not {name!r}")
+    if not net.classifier:
+        raise ShapeError("these networks have no classifier")
+    tokens = _embed(net, inputs)
+    if name == "paper":
+        tokens = layer_norm(tokens, eps)
+    tokens = tokens.expand(net.blocks.networks, *tokens.shape[-3:])  # n s t x
+    tokens = apply_blocks(net.blocks, tokens, eps)
+    if name == "residual":
+        tokens = layer_norm(tokens, eps)
+    c = net.classifier
+    hidden = per_net(tokens.mean(dim=2), c["weight1"], c["bias1"]).relu()
+    return per_net(hidden, c["weight2"], c["bias2"])
+
+
+def _embed(
+    net: NetBatch, inputs: Float[Tensor, "*n s t p"]
+) -> Float[Tensor, "n s t x"] | Float[Tensor, "s t x"]:
+    """Tokens with their positions; they stay the same for all networks where they are."""
+    networks, D = net.blocks.networks, net.blocks.spec.sizes["D"]
+    width = net.embedding["weight"].shape[1] if net.embedding else D
+    if inputs.shape[:-3] not in ((), (networks,)) or inputs.shape[-1] != width:
+        raise ShapeError(
+            f"inputs of {networks} networks are (n, s, t, p) = ({networks}, s, t, {width}), or "
+            f"(s, t, {width}) if they are the same for all; got {tuple(inputs.shape)}"
+        )
+    positions = sine_positions(inputs.shape[-2], D).to(inputs)  # t x
+    if not net.embedding:
+        return inputs + positions
+    shared = inputs.expand(networks, *inputs.shape[-3:])  # n s t p
+    return per_net(shared, net.embedding["weight"], net.embedding["bias"]) + positions
+
+
 def apply_paper_net(
     net: NetBatch, inputs: Float[Tensor, "n t p"], eps: float = 1e-5
 ) -> Float[Tensor, "n o"]:
-    """Logits of the paper's zoo net for one sequence of patches or word vectors for each network.
-
-    Embedding (or word vectors as they are), fixed sine positions, LayerNorm, the blocks, mean
-    over tokens, Linear-ReLU-Linear. The order LayerNorm → attention → LayerNorm → MLP of the zoo,
-    with one LayerNorm before pooling, is the paper's block after one LayerNorm at the start.
-    """
-    tokens = inputs
-    if net.embedding:
-        tokens = inputs @ net.embedding["weight"] + net.embedding["bias"].unsqueeze(1)
-    tokens = tokens + sine_positions(*tokens.shape[1:]).to(tokens)
-    pooled = apply_blocks(net.blocks, layer_norm(tokens, eps), eps).mean(dim=1)  # n x
-    c = net.classifier
-    hidden = (torch.einsum("nx,nxu->nu", pooled, c["weight1"]) + c["bias1"]).relu()
-    return torch.einsum("nu,nuo->no", hidden, c["weight2"]) + c["bias2"]
+    """`apply_net` for one sequence of patches or word vectors for each network."""
+    return apply_net(net, inputs.unsqueeze(1), eps).squeeze(1)

@@ -4,8 +4,7 @@ A run's start, order of data, crops and dropout come from generators of its own,
 not depend on which runs are trained beside it.
 """
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass
 from math import cos, pi
 
@@ -48,18 +47,6 @@ def rate(base: float, position: float, unit: float, training: Training) -> float
         return base * min(1.0, (position + unit) / training.warmup)
     progress = (position - training.warmup) / (training.epochs - training.warmup)
     return FLOOR + (base - FLOOR) * (1 + cos(pi * progress)) / 2
-
-
-@contextmanager
-def one_thread(device: str) -> Iterator[None]:
-    """On a CPU, one thread: products this small gain little from a second, which others can use."""
-    threads = torch.get_num_threads()
-    if device == "cpu":
-        torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(threads)
 
 
 class Orders:

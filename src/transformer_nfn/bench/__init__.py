@@ -1,0 +1,55 @@
+"""Predict a network's accuracy from its weights, and measure how well.
+
+Nothing here imports XGBoost, LightGBM, scikit-learn or matplotlib before it is needed.
+"""
+
+from transformer_nfn.bench.cells import Cell, Finished, finished_cells, fit_and_save
+from transformer_nfn.bench.data import Divided, divide, load_examples
+from transformer_nfn.bench.errors import BenchError, LeakError
+from transformer_nfn.bench.examples import Examples
+from transformer_nfn.bench.experiments import experiment_cells
+from transformer_nfn.bench.kendall import kendall_tau
+from transformer_nfn.bench.neural import Fitting, NeuralPredictor
+from transformer_nfn.bench.planning import estimate_seconds
+from transformer_nfn.bench.predictor import Predictor, Step
+from transformer_nfn.bench.ranking import Ranked, checkpoint_files, rank_files
+from transformer_nfn.bench.registry import MAIN, MODELS, Kind
+from transformer_nfn.bench.report import write_report
+from transformer_nfn.bench.runner import Bench
+from transformer_nfn.bench.saved import load_predictor, named_folder, saved_names
+from transformer_nfn.bench.scores import Comparison, comparisons
+from transformer_nfn.bench.trees import TreePredictor
+
+__all__ = [
+    "MAIN",
+    "MODELS",
+    "Bench",
+    "BenchError",
+    "Cell",
+    "Comparison",
+    "Divided",
+    "Examples",
+    "Finished",
+    "Fitting",
+    "Kind",
+    "LeakError",
+    "NeuralPredictor",
+    "Predictor",
+    "Ranked",
+    "Step",
+    "TreePredictor",
+    "checkpoint_files",
+    "comparisons",
+    "divide",
+    "estimate_seconds",
+    "experiment_cells",
+    "finished_cells",
+    "fit_and_save",
+    "kendall_tau",
+    "load_examples",
+    "load_predictor",
+    "named_folder",
+    "rank_files",
+    "saved_names",
+    "write_report",
+]

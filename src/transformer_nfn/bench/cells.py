@@ -1,0 +1,247 @@
+"""One cell of the benchmark: a model, fitted to one split of one zoo, and tested."""
+
+import hashlib
+import json
+import platform
+import shutil
+import tempfile
+from collections.abc import Callable, Sequence
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa  # type: ignore[import-untyped]
+import pyarrow.compute as pc  # type: ignore[import-untyped]
+import torch
+from pydantic import BaseModel, ConfigDict, Field
+
+from transformer_nfn.bench.cost import measured
+from transformer_nfn.bench.data import (
+    Checkpoints,
+    Divided,
+    divide,
+    load_examples,
+    thresholds,
+    track_of,
+)
+from transformer_nfn.bench.examples import Examples
+from transformer_nfn.bench.kendall import kendall_tau
+from transformer_nfn.bench.predictor import Step
+from transformer_nfn.bench.registry import model_named
+from transformer_nfn.bench.saved import save_predictor
+from transformer_nfn.bench.splits import check_split
+from transformer_nfn.group import MatrixSampler, conditioned, random_element, uniform
+from transformer_nfn.jobs import ShardFolder
+from transformer_nfn.zoo.dataset import Zoo
+
+#: Raised when the same cell would give other figures: finished cells are then computed again.
+VERSION = 1
+#: Condition number of the random matrices in the stress column.
+STRESS_CONDITION = 1e3
+_METADATA = b"transformer_nfn.bench"
+_SEED = 20250424  # of the group elements; nothing else depends on it
+
+
+class Cell(BaseModel):
+    """What is fitted to what.
+
+    Attributes:
+        zoo: The zoo's folder or URL.
+        model: Its name in `MODELS`.
+        split: 0 to 4; also the seed of the model.
+        checkpoints: Which rows of a run count.
+        runs: Only the first so many runs; all if None.
+        augment: Add to every set a copy moved by the group, matrices uniform in ±augment.
+        threshold: Leave rows below this accuracy out, in training too.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    zoo: str
+    model: str
+    split: int = Field(ge=0)
+    checkpoints: Checkpoints = "epochs"
+    runs: int | None = Field(default=None, ge=1)
+    augment: float | None = Field(default=None, gt=0)
+    threshold: float | None = None
+
+    @property
+    def name(self) -> str:
+        """The name of its shard: a hash of all that its figures depend on."""
+        content = {
+            **self.model_dump(exclude={"zoo", "runs", "checkpoints"}),
+            "version": VERSION,
+            "data": _data_digest(self.zoo, self.checkpoints, self.runs),
+            "settings": dict(model_named(self.model).settings),
+        }
+        spelled = json.dumps(content, sort_keys=True)
+        return f"{self.model}-{self.split}-{hashlib.sha256(spelled.encode()).hexdigest()[:20]}"
+
+    def __str__(self) -> str:
+        parts = [f"{Path(self.zoo).name}: {self.model}, split {self.split}"]
+        if self.augment is not None:
+            parts.append(f"±{self.augment:g}")
+        if self.threshold is not None:
+            parts.append(f"from {self.threshold:.3f}")
+        return ", ".join(parts)
+
+
+class CellJob(NamedTuple):
+    """All that a worker needs."""
+
+    cell: Cell
+    name: str
+    out: str
+    device: str
+    keep_model: bool
+
+
+#: Is told of a fit as it goes.
+WatchCell = Callable[[Cell, Step], None]
+
+
+def _data_digest(url: str, checkpoints: Checkpoints, runs: int | None) -> str:
+    """Of the rows that count: a zoo that grew is other data."""
+    rows = load_examples(url, checkpoints, runs).table.column("digest").to_pylist()
+    return hashlib.sha256("".join(rows).encode()).hexdigest()
+
+
+def cells_url(out: str | Path) -> str:
+    """Where the finished cells of a benchmark are."""
+    return f"{str(out).rstrip('/')}/cells"
+
+
+def run_cell(job: CellJob, watch: WatchCell | None = None) -> dict[str, Any]:
+    """Fit, test, test again after a random group element, and commit; the cell's record."""
+    cell, kind = job.cell, model_named(job.cell.model)
+    zoo = Zoo(cell.zoo)
+    examples = load_examples(cell.zoo, cell.checkpoints, cell.runs)
+    divided = prepared(cell)
+    predictor = kind.predictor(seed=cell.split, tokens=zoo.shape.tokens, device=job.device)
+    state = Path(job.out) / "fits" / job.name
+    told: list[Step] = []
+
+    def tell(step: Step) -> None:
+        told.append(step)
+        if watch is not None:
+            watch(cell, step)
+
+    with measured() as fit:
+        predictor.fit(divided.train, divided.validation, state=state, watch=tell)
+    with measured() as predict:
+        predicted = predictor.predict(divided.test)
+    moved = predictor.predict(
+        moved_by_group(divided.test, conditioned(STRESS_CONDITION), seed=_SEED + 1)
+    )
+    accuracy = divided.test.accuracy
+    record: dict[str, Any] = {
+        **cell.model_dump(),
+        "zoo": zoo_name(zoo),
+        "folder": Path(cell.zoo).name,
+        "track": track_of(zoo),
+        "task": divided.test.table.column("task")[0].as_py(),
+        "zoo_runs": pc.count_distinct(examples.table.column("run")).as_py(),
+        "thresholds": [[bound.name, bound.accuracy] for bound in thresholds(examples)],
+        "seed": cell.split,
+        "tau": kendall_tau(predicted, accuracy),
+        "tau_moved": kendall_tau(moved, accuracy),
+        "tau_validation": kendall_tau(
+            predictor.predict(divided.validation), divided.validation.accuracy
+        ),
+        "epoch": getattr(predictor, "epoch", None),
+        "parameters": predictor.parameter_count,
+        "fit_seconds": fit.cpu_seconds + getattr(predictor, "earlier_seconds", 0.0),
+        "fit_peak_bytes": fit.peak_bytes,
+        "predict_seconds": predict.cpu_seconds,
+        "predict_peak_bytes": predict.peak_bytes,
+        "train_rows": len(divided.train),
+        "validation_rows": len(divided.validation),
+        "test_rows": len(divided.test),
+        "settings": dict(kind.settings),
+        "versions": {
+            "transformer-nfn": version("transformer-nfn"),
+            "torch": torch.__version__,
+            "python": platform.python_version(),
+        },
+    }
+    table = divided.test.table.select(["run", "run_id", "checkpoint", "epoch", "test_accuracy"])
+    table = table.append_column("predicted", pa.array(predicted))
+    table = table.append_column("moved", pa.array(moved))
+    table = table.replace_schema_metadata({_METADATA: json.dumps(record).encode()})
+    if job.keep_model:
+        save_predictor(predictor, cell.model, divided, record, Path(job.out) / "models" / job.name)
+    ShardFolder(cells_url(job.out)).commit(f"{job.name}.parquet", table, row_group_size=len(table))
+    shutil.rmtree(state, ignore_errors=True)
+    return record
+
+
+def prepared(cell: Cell) -> Divided:
+    """The split of a cell, filtered and augmented as it asks for."""
+    examples = load_examples(cell.zoo, cell.checkpoints, cell.runs)
+    divided = divide(cell.zoo, examples, cell.split)
+    sides: list[Examples] = [divided.train, divided.validation, divided.test]
+    if cell.threshold is not None:
+        sides = [side.take(side.accuracy >= cell.threshold) for side in sides]
+    if cell.augment is not None:
+        bound = uniform(cell.augment)
+        sides = [
+            Examples.cat([side, moved_by_group(side, bound, seed=_SEED + 2 + number)])
+            for number, side in enumerate(sides)
+        ]
+    check_split(*sides)
+    return Divided(*sides)
+
+
+def moved_by_group(examples: Examples, matrices: MatrixSampler, seed: int) -> Examples:
+    """The same functions in random coordinates, another element for each network and block."""
+    element = random_element(
+        examples.shape.spec,
+        networks=len(examples),
+        blocks=examples.shape.blocks,
+        generator=torch.Generator().manual_seed(seed),
+        matrices=matrices,
+    )
+    return examples.moved(element)
+
+
+def zoo_name(zoo: Zoo) -> str:
+    """The name of its recipe, or of its folder."""
+    recipe = zoo.description.get("recipe", zoo.description.get("source", {}))
+    return str(recipe.get("name") or Path(zoo.url).name)
+
+
+class Finished(NamedTuple):
+    """A finished cell: its record, and a prediction for each test row."""
+
+    record: dict[str, Any]
+    table: pa.Table
+
+    def column(self, name: str) -> np.ndarray:
+        """A column of the test rows."""
+        values: np.ndarray = self.table.column(name).to_numpy()
+        return values
+
+
+def finished_cells(out: str | Path, names: Sequence[str] | None = None) -> list[Finished]:
+    """The finished cells of a benchmark, all or those named, sorted by name."""
+    folder = ShardFolder(cells_url(out))
+    there = sorted(folder.names() if names is None else {f"{name}.parquet" for name in names})
+    read = []
+    for name in there:
+        table = folder.read(name)
+        read.append(Finished(json.loads(table.schema.metadata[_METADATA]), table))
+    return read
+
+
+def fit_and_save(
+    cell: Cell, folder: Path, device: str = "cpu", watch: WatchCell | None = None
+) -> dict[str, Any]:
+    """Fit one cell's model and save it in a folder; its record."""
+    with tempfile.TemporaryDirectory() as out:
+        record = run_cell(CellJob(cell, "fit", out, device, keep_model=True), watch)
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        if folder.exists():
+            shutil.rmtree(folder)
+        shutil.move(Path(out) / "models" / "fit", folder)
+    return record

@@ -1,0 +1,10 @@
+"""Pictures of comparisons, as PNG: each function takes comparisons and returns a file's bytes.
+
+Colours mean the same in all of them: the paper's model, its baselines, controls, variants.
+"""
+
+from transformer_nfn.bench.pictures.dots import robustness, tracks
+from transformer_nfn.bench.pictures.lines import augmentation, by_threshold
+from transformer_nfn.bench.pictures.points import scatter
+
+__all__ = ["augmentation", "by_threshold", "robustness", "scatter", "tracks"]

@@ -1,0 +1,122 @@
+"""Rank checkpoints by predicted accuracy."""
+
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa  # type: ignore[import-untyped]
+import torch
+from safetensors import SafetensorError, safe_open
+
+from transformer_nfn.bench.errors import BenchError
+from transformer_nfn.bench.examples import Examples
+from transformer_nfn.bench.saved import SavedPredictor
+from transformer_nfn.zoo.dataset import NetShape
+
+#: What the model that reads no weights needs; `tnfn zoo export` writes it into a file's metadata.
+_HYPERPARAMETERS = ("lr", "l2", "dropout", "init_std", "train_fraction", "epoch")
+
+
+class Ranked(NamedTuple):
+    """One file: the predicted accuracy, or why there is none.
+
+    Attributes:
+        path: The file.
+        predicted: Predicted test accuracy; None if the file could not be read.
+        outside: Share of its features outside what was seen in training.
+        warning: What is to be said of it, or None.
+    """
+
+    path: str
+    predicted: float | None
+    outside: float | None
+    warning: str | None
+
+
+def checkpoint_files(paths: Iterable[str | Path]) -> list[Path]:
+    """Files as they are, and the safetensors files of folders.
+
+    Raises:
+        BenchError: If a path does not exist, or nothing is there to rank.
+    """
+    files: list[Path] = []
+    for path in map(Path, paths):
+        if not path.exists():
+            raise BenchError(f"{path} does not exist")
+        files += sorted(path.glob("*.safetensors")) if path.is_dir() else [path]
+    if not files:
+        raise BenchError("nothing to rank: these folders hold no .safetensors file")
+    return files
+
+
+def rank_files(model: SavedPredictor, files: Sequence[Path]) -> list[Ranked]:
+    """All files, the best first; those that could not be read come last, with the reason."""
+    read: list[tuple[Path, np.ndarray, dict[str, Any]]] = []
+    ranked, failed = [], []
+    for path in files:
+        try:
+            read.append((path, *read_net(path, model.description.shape)))
+        except BenchError as error:
+            failed.append(Ranked(str(path), None, None, str(error)))
+    if read:
+        examples = _examples(read, model.description)
+        predicted, outside = model.predictor.predict(examples), model.guard.outside(examples)
+        for (path, _, _), value, share in zip(read, predicted, outside, strict=True):
+            warning = None
+            if share > model.guard.limit:
+                warning = (
+                    f"unlike the training nets: {100 * share:.0f} % of its {model.guard.features} "
+                    f"lie outside what was seen (limit {100 * model.guard.limit:.0f} %)"
+                )
+            ranked.append(Ranked(str(path), float(value), float(share), warning))
+    return sorted(ranked, key=lambda one: -(one.predicted or 0.0)) + failed
+
+
+def read_net(path: Path, shape: NetShape) -> tuple[np.ndarray, dict[str, Any]]:
+    """The flat row of one file that `tnfn zoo export` wrote, and its metadata.
+
+    Names and shapes are compared with what the model reads before anything is loaded.
+
+    Raises:
+        BenchError: If it is another kind of file, or a net of other sizes.
+    """
+    try:
+        with safe_open(path, framework="np") as file:
+            names = set(file.keys())
+            if names != set(shape.stored):
+                missing, unknown = set(shape.stored) - names, names - set(shape.stored)
+                raise BenchError(
+                    f"not a net that this model reads: {len(missing)} tensors are missing, "
+                    f"{len(unknown)} unknown {sorted(unknown)[:3]}"
+                )
+            for name, (_, dims) in shape.stored.items():
+                there = file.get_slice(name)
+                if tuple(there.get_shape()) != dims:
+                    shape_there = tuple(there.get_shape())
+                    raise BenchError(f"{name} is {shape_there}, this model reads nets with {dims}")
+                if there.get_dtype() != "F32":
+                    raise BenchError(f"{name} is {there.get_dtype()}, this model reads F32")
+            row = np.concatenate([file.get_tensor(name).ravel() for name in shape.stored])
+            metadata = dict(file.metadata() or {})
+    except (SafetensorError, OSError) as error:
+        raise BenchError(f"cannot be read: {error}") from error
+    if not np.isfinite(row).all():
+        raise BenchError("has NaN or infinite weights")
+    return row, metadata
+
+
+def _examples(read: list[tuple[Path, np.ndarray, dict[str, Any]]], described: Any) -> Examples:
+    columns: dict[str, list[Any]] = {"path": [str(path) for path, _, _ in read]}
+    if described.model == "hyperparameters":
+        try:
+            columns["optimizer"] = [metadata["optimizer"] for _, _, metadata in read]
+            for name in _HYPERPARAMETERS:
+                columns[name] = [float(metadata[name]) for _, _, metadata in read]
+        except (KeyError, ValueError) as error:
+            raise BenchError(
+                f"this model reads hyperparameters from a file's metadata, and {error} is missing "
+                "or no number: choose a model that reads weights"
+            ) from error
+    weights = torch.from_numpy(np.stack([row for _, row, _ in read]))
+    return Examples(pa.table(columns), weights, described.shape)

@@ -1,0 +1,56 @@
+"""What several commands share: options, executors, output."""
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Annotated, Any
+
+import typer
+
+Ray = Annotated[
+    str | None,
+    typer.Option(
+        metavar="[ADDRESS]",
+        help="Run on Ray: alone or as `local` on all cores of this machine, else on the cluster "
+        "auto, HOST:PORT or ray://HOST:PORT.",
+    ),
+]
+Json = Annotated[bool, typer.Option("--json", help="One JSON object instead of text.")]
+
+
+def show(figures: dict[str, Any], as_json: bool) -> None:
+    """Print figures: one JSON object, or a line for each."""
+    if as_json:
+        typer.echo(json.dumps(figures))
+        return
+    width = max(len(name) for name in figures)
+    for name, value in figures.items():
+        if isinstance(value, list | dict):
+            value = json.dumps(value)
+        typer.echo(f"{name.replace('_', ' '):<{width}}  {value}")
+
+
+def make_executor(ray: str | None, gpus: int = 0) -> Any:
+    """Where jobs run: in this process, or on Ray."""
+    from transformer_nfn.jobs import InProcess, RayExecutor
+
+    if ray is None:
+        return InProcess()
+    return RayExecutor(None if ray == "local" else ray, cpus=1, gpus=gpus)
+
+
+@contextmanager
+def interruptible() -> Iterator[None]:
+    """Turn Ctrl-C into a friendly end."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        typer.echo("interrupted: what is finished is kept, the same command goes on", err=True)
+        raise typer.Exit(130) from None
+
+
+def hours(seconds: float) -> str:
+    """Seconds, in the unit that a person would use."""
+    if seconds < 120:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 7200 else f"{seconds / 3600:,.1f} h"

@@ -1,0 +1,89 @@
+"""A baseline that asks the network: learned inputs, and a reader of its answers."""
+
+from typing import Any
+
+import torch
+from jaxtyping import Float
+from pydantic import BaseModel, ConfigDict, Field
+from torch import Tensor, nn
+
+from transformer_nfn.models.encoder import seeded_linear
+from transformer_nfn.models.parts import WeightModel, relu_layers
+from transformer_nfn.space import NetBatch, ShapeError, apply_net
+
+
+class ProbeNetConfig(BaseModel):
+    """The shape of a `ProbeNet`.
+
+    Attributes:
+        probes: s, how many sequences it sends through each network.
+        tokens: t, tokens in a sequence.
+        inputs: p, numbers in a token: pixels of a patch, or D for word vectors.
+        classes: o, logits a network gives.
+        hidden: Width of the MLP that reads them.
+        seed: Of the initial parameters.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    probes: int = Field(default=48, ge=1)
+    tokens: int = Field(ge=1)
+    inputs: int = Field(ge=1)
+    classes: int = Field(ge=1)
+    hidden: int = Field(default=64, ge=1)
+    seed: int = 0
+
+    @staticmethod
+    def of(net: NetBatch, *, tokens: int, **settings: Any) -> "ProbeNetConfig":
+        """A config for networks like these, which do not say how long their sequences are."""
+        if not net.classifier:
+            raise ShapeError("these networks have no classifier")
+        weight = net.embedding.get("weight")
+        return ProbeNetConfig(
+            tokens=tokens,
+            inputs=net.blocks.spec.sizes["D"] if weight is None else weight.shape[1],
+            classes=net.classifier["bias2"].shape[1],
+            **settings,
+        )
+
+
+class ProbeNet(WeightModel):
+    """Learned sequences are sent through each network, and an MLP reads its answers.
+
+    It is not in the paper. It sees the function only, so no symmetry of it, in the group or not,
+    can change what it says.
+
+    Examples:
+        >>> from transformer_nfn.models import ProbeNet, ProbeNetConfig
+        >>> ProbeNet(ProbeNetConfig(tokens=49, inputs=16, classes=10)).parameter_count
+        72641
+    """
+
+    config: ProbeNetConfig
+
+    def __init__(self, config: ProbeNetConfig) -> None:
+        super().__init__()
+        self.config = config
+        generator = torch.Generator().manual_seed(config.seed)
+        shape = (config.probes, config.tokens, config.inputs)
+        self.probes = nn.Parameter(torch.randn(shape, generator=generator))
+        answers, hidden = config.probes * config.classes, config.hidden
+        self.reader = nn.Sequential(
+            relu_layers([answers, hidden, hidden], generator), seeded_linear(hidden, 1, generator)
+        )
+
+    def forward(self, net: NetBatch) -> Float[Tensor, " n"]:
+        """A logit for each network; the prediction is its sigmoid.
+
+        Raises:
+            ShapeError: If the networks do not take such inputs or have other classes.
+        """
+        answers = apply_net(net, self.probes)  # n s o
+        if answers.shape[2] != self.config.classes:
+            raise ShapeError(
+                f"the model reads answers of {self.config.classes} classes, these networks have "
+                f"{answers.shape[2]}"
+            )
+        # Probabilities: they stay between 0 and 1 however large the logits of a network are.
+        out: Tensor = self.reader(answers.softmax(dim=-1).flatten(1))
+        return out.squeeze(1)

@@ -1,0 +1,190 @@
+import json
+import shutil
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tests.bench.conftest import write_zoo
+from tests.bench.small import small_examples
+from transformer_nfn.bench import cells as cells_module
+from transformer_nfn.bench.cells import (
+    Cell,
+    CellJob,
+    Finished,
+    cells_url,
+    finished_cells,
+    prepared,
+    run_cell,
+)
+from transformer_nfn.bench.data import load_examples
+from transformer_nfn.bench.errors import BenchError, LeakError
+from transformer_nfn.bench.experiments import experiment_cells
+from transformer_nfn.bench.kendall import kendall_tau
+from transformer_nfn.bench.planning import estimate_seconds
+from transformer_nfn.bench.registry import MAIN, MODELS
+from transformer_nfn.bench.runner import Bench
+from transformer_nfn.jobs import Done, Failed, InProcess, ShardFolder
+
+
+def run(cells: list[Cell], out: Path) -> list[Done | Failed]:
+    with InProcess() as executor:
+        return list(Bench(cells, out).run(executor))
+
+
+@pytest.fixture(scope="module")
+def finished(zoo_folder: str, tmp_path_factory: pytest.TempPathFactory) -> list[Finished]:
+    out = tmp_path_factory.mktemp("bench")
+    cells = experiment_cells("main", zoo_folder, splits=[1])
+    assert {cell.model for cell in cells} == set(MAIN)
+    outcomes = run(cells, out)
+    assert [one.error for one in outcomes if isinstance(one, Failed)] == []
+    return finished_cells(out)
+
+
+def test_every_model_of_the_main_table_gives_a_cell(finished):
+    assert {one.record["model"] for one in finished} == set(MAIN)
+
+
+def test_a_cell_holds_its_predictions_and_their_tau(finished):
+    for cell in finished:
+        predicted, accuracy = cell.column("predicted"), cell.column("test_accuracy")
+        assert cell.record["tau"] == kendall_tau(predicted, accuracy)
+        assert cell.record["tau_moved"] == kendall_tau(cell.column("moved"), accuracy)
+        assert len(predicted) == cell.record["test_rows"] == 60 * 3 // 5
+        assert np.isfinite(predicted).all()
+
+
+def test_a_record_has_what_reports_need(finished):
+    for cell in finished:
+        record = cell.record
+        assert (record["zoo"], record["track"], record["split"]) == ("small", "independent", 1)
+        assert record["fit_seconds"] > 0
+        assert record["fit_peak_bytes"] is None or record["fit_peak_bytes"] >= 0
+        assert record["zoo_runs"] == 60
+        assert json.dumps(record)
+
+
+def test_models_that_promise_it_do_not_see_the_group(finished):
+    for cell in finished:
+        change = abs(cell.record["tau_moved"] - cell.record["tau"])
+        if MODELS[cell.record["model"]].invariant:
+            assert change <= 0.01, cell.record["model"]
+    moved = {
+        c.record["model"]: not np.allclose(c.column("moved"), c.column("predicted"))
+        for c in finished
+    }
+    assert moved["mlp"]
+    assert moved["statnn"]
+
+
+def test_strong_controls_learn_the_made_up_accuracy(finished):
+    taus = {cell.record["model"]: cell.record["tau"] for cell in finished}
+    assert min(taus[name] for name in ("statistics", "invariants", "hyperparameters")) > 0.6
+
+
+def test_a_finished_cell_is_never_computed_again(zoo_folder, tmp_path, monkeypatch):
+    cells = [Cell(zoo=zoo_folder, model="hyperparameters", split=s) for s in (0, 1)]
+    assert len(run(cells[:1], tmp_path)) == 1
+    bench = Bench(cells, tmp_path)
+    assert [job.cell.split for job in bench.jobs] == [1]
+    run(cells, tmp_path)
+    monkeypatch.setattr(cells_module, "run_cell", partial(pytest.fail, "computed again"))
+    assert run(cells, tmp_path) == []
+
+
+def test_a_cells_name_follows_from_all_that_matters(zoo_folder, tmp_path):
+    base = Cell(zoo=zoo_folder, model="hyperparameters", split=0)
+    copied = shutil.copytree(zoo_folder, tmp_path / "elsewhere")
+    assert Cell(zoo=str(copied), model="hyperparameters", split=0).name == base.name
+    others = [
+        base.model_copy(update=change)
+        for change in (
+            {"split": 1},
+            {"model": "invariants"},
+            {"checkpoints": "last"},
+            {"runs": 30},
+            {"augment": 1.0},
+            {"threshold": 0.5},
+        )
+    ]
+    grown = write_zoo(tmp_path / "grown", small_examples(70))
+    others.append(Cell(zoo=str(grown), model="hyperparameters", split=0))
+    assert len({base.name, *(cell.name for cell in others)}) == 1 + len(others)
+
+
+def test_a_cell_that_fails_stops_no_other(zoo_folder, tmp_path):
+    cells = [
+        Cell(zoo=zoo_folder, model="hyperparameters", split=0, threshold=2.0),
+        Cell(zoo=zoo_folder, model="hyperparameters", split=0),
+    ]
+    outcomes = run(cells, tmp_path)
+    assert [type(one) for one in outcomes] == [Failed, Done]
+    assert "set is empty" in outcomes[0].error
+    assert len(ShardFolder(cells_url(tmp_path)).names()) == 1
+
+
+def test_augmentation_adds_a_moved_copy_of_every_row(zoo_folder):
+    plain = prepared(Cell(zoo=zoo_folder, model="mlp", split=0))
+    twofold = prepared(Cell(zoo=zoo_folder, model="mlp", split=0, augment=10.0))
+    for one, two in zip((plain.train, plain.test), (twofold.train, twofold.test), strict=True):
+        assert len(two) == 2 * len(one)
+        assert (two.weights[: len(one)] == one.weights).all()
+        moved = two.weights[len(one) :]
+        assert not np.allclose(moved.numpy(), one.weights.numpy())
+        assert two.accuracy.tolist() == [*one.accuracy, *one.accuracy]
+    assert (twofold.test.weights[-3:] - twofold.train.weights[-3:]).abs().max() > 0
+
+
+def test_a_threshold_leaves_lower_rows_out_on_every_side(zoo_folder):
+    divided = prepared(Cell(zoo=zoo_folder, model="mlp", split=0, threshold=0.5))
+    whole = load_examples(zoo_folder, "epochs", None)
+    kept = sum(len(side) for side in (divided.train, divided.validation, divided.test))
+    assert kept == (whole.accuracy >= 0.5).sum() < len(whole)
+    assert min(side.accuracy.min() for side in (divided.train, divided.test)) >= 0.5
+
+
+def test_a_leak_made_by_preparing_is_caught(zoo_folder, monkeypatch):
+    def swapped(examples: object, *_: object, **__: object) -> object:
+        return load_examples(zoo_folder, "epochs", None)
+
+    monkeypatch.setattr(cells_module, "moved_by_group", swapped)
+    with pytest.raises(LeakError):
+        prepared(Cell(zoo=zoo_folder, model="mlp", split=0, augment=1.0))
+
+
+def test_models_are_kept_where_asked(zoo_folder, tmp_path):
+    job = CellJob(
+        Cell(zoo=zoo_folder, model="invariants", split=0), "x", str(tmp_path), "cpu", True
+    )
+    run_cell(job)
+    assert (tmp_path / "models" / "x" / "predictor.json").is_file()
+    assert not (tmp_path / "fits" / "x").exists()
+
+
+def test_unknown_models_are_refused(zoo_folder, tmp_path):
+    with pytest.raises(BenchError, match="there are nfn, mlp"):
+        Bench([Cell(zoo=zoo_folder, model="oracle", split=0)], tmp_path)
+
+
+def test_the_cells_of_each_experiment(zoo_folder):
+    def count(experiment, **settings):
+        return len(experiment_cells(experiment, zoo_folder, **settings))
+
+    assert count("main") == 5 * 10
+    assert count("components", splits=[0]) == 7
+    assert count("channels", splits=[0, 1]) == 8
+    assert count("augmentation", splits=[0], models=["nfn", "mlp"]) == 6
+    assert count("thresholds", splits=[0], models=["mlp"]) == 3
+
+
+def test_the_plan_calibrates_what_is_unknown_and_scales_what_is_known(zoo_folder, tmp_path):
+    cells = [Cell(zoo=zoo_folder, model=m, split=0) for m in ("statnn", "hyperparameters")]
+    seconds = estimate_seconds(cells, tmp_path)
+    assert set(seconds) == set(cells)
+    assert all(0 < cost < 600 for cost in seconds.values())
+    run(cells[1:], tmp_path)
+    record = finished_cells(tmp_path)[0].record
+    known = estimate_seconds([cells[1].model_copy(update={"split": 2})], tmp_path)
+    assert list(known.values()) == [pytest.approx(record["fit_seconds"])]

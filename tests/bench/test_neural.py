@@ -1,0 +1,147 @@
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from tests.bench.small import small_examples, three_parts
+from transformer_nfn.bench import neural
+from transformer_nfn.bench.errors import BenchError
+from transformer_nfn.bench.kendall import kendall_tau
+from transformer_nfn.bench.neural import Fitting, NeuralPredictor
+from transformer_nfn.bench.predictor import Predictor, Step
+from transformer_nfn.group import conditioned, random_element
+from transformer_nfn.models import (
+    FlatMLP,
+    FlatMLPConfig,
+    NFNConfig,
+    StatNN,
+    StatNNConfig,
+    TransformerNFN,
+)
+from transformer_nfn.space import NetBatch
+
+TRAIN, VALIDATION, TEST = three_parts(small_examples(40))
+SHORT = Fitting(epochs=4, warmup=1)
+
+
+def statnn(fitting: Fitting = SHORT, seed: int = 0) -> NeuralPredictor:
+    return NeuralPredictor(
+        lambda net: StatNN(StatNNConfig.of(net, seed=seed)), fitting=fitting, seed=seed
+    )
+
+
+def nfn(net: NetBatch) -> TransformerNFN:
+    return TransformerNFN(
+        NFNConfig.of(net.blocks.spec, blocks=net.blocks.blocks, channels=(2,), classifier=75)
+    )
+
+
+def test_it_is_a_predictor():
+    assert isinstance(statnn(), Predictor)
+
+
+def test_it_learns():
+    predictor = statnn(Fitting(batch=8, epochs=30, warmup=2, lr=3e-3))
+    predictor.fit(TRAIN, VALIDATION)
+    assert kendall_tau(predictor.predict(TEST), TEST.accuracy) > 0.6
+
+
+def test_the_epoch_is_the_best_on_validation():
+    told: list[Step] = []
+    predictor = statnn(Fitting(epochs=8, warmup=2))
+    predictor.fit(TRAIN, VALIDATION, watch=told.append)
+    taus = [step.validation_tau for step in told]
+    assert [step.done for step in told] == list(range(1, 9))
+    assert predictor.epoch == 1 + int(np.argmax(taus))
+    chosen = kendall_tau(predictor.predict(VALIDATION), VALIDATION.accuracy)
+    assert chosen == pytest.approx(max(taus), abs=1e-12)
+
+
+def test_test_rows_have_no_part_in_a_fit():
+    """A leak would be seen: the same fit, whatever the test rows are."""
+    one, other = statnn(), statnn()
+    one.fit(TRAIN, VALIDATION)
+    other.fit(TRAIN, VALIDATION)
+    np.testing.assert_array_equal(one.predict(TEST), other.predict(TEST))
+    seen = statnn()
+    seen.fit(TEST, VALIDATION)
+    assert not np.array_equal(seen.predict(TEST), one.predict(TEST))
+
+
+@pytest.mark.parametrize("stop", [1, 3])
+def test_an_interrupted_fit_goes_on_as_if_nothing_had_happened(tmp_path, monkeypatch, stop):
+    monkeypatch.setattr(neural, "STATE_EVERY", -1.0)
+    whole = statnn()
+    whole.fit(TRAIN, VALIDATION)
+
+    def interrupt(step: Step) -> None:
+        if step.done == stop:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        statnn().fit(TRAIN, VALIDATION, state=tmp_path, watch=interrupt)
+    told: list[Step] = []
+    resumed = statnn()
+    resumed.fit(TRAIN, VALIDATION, state=tmp_path, watch=told.append)
+    assert [step.done for step in told] == list(range(stop + 1, 5))
+    np.testing.assert_array_equal(resumed.predict(TEST), whole.predict(TEST))
+    assert resumed.epoch == whole.epoch
+    assert resumed.earlier_seconds > 0
+
+
+def test_a_state_of_another_fit_is_refused(tmp_path, monkeypatch):
+    monkeypatch.setattr(neural, "STATE_EVERY", -1.0)
+    statnn().fit(TRAIN, VALIDATION, state=tmp_path)
+    other = NeuralPredictor(lambda net: FlatMLP(FlatMLPConfig.of(net)), fitting=SHORT)
+    with pytest.raises(BenchError, match="delete it"):
+        other.fit(TRAIN, VALIDATION, state=tmp_path)
+    (tmp_path / "fit.safetensors").write_bytes(b"nonsense")
+    with pytest.raises(BenchError, match="delete it"):
+        statnn().fit(TRAIN, VALIDATION, state=tmp_path)
+
+
+def test_saved_and_loaded_it_predicts_the_same(tmp_path: Path):
+    predictor = statnn()
+    predictor.fit(TRAIN, VALIDATION)
+    predictor.save(tmp_path)
+    again = statnn()
+    again.load(tmp_path)
+    np.testing.assert_array_equal(again.predict(TEST), predictor.predict(TEST))
+    assert again.parameter_count == predictor.parameter_count
+
+
+def test_one_that_is_not_fitted_says_so():
+    with pytest.raises(BenchError, match="not fitted"):
+        statnn().predict(TEST)
+
+
+def test_warm_up_is_linear_and_then_constant(monkeypatch):
+    rates: list[float] = []
+    step = torch.optim.Adam.step
+
+    def note(self: torch.optim.Adam) -> None:
+        rates.append(self.param_groups[0]["lr"])
+        step(self)
+
+    monkeypatch.setattr(torch.optim.Adam, "step", note)
+    statnn(Fitting(batch=len(TRAIN) // 2, epochs=3, warmup=2)).fit(TRAIN, VALIDATION)
+    assert rates == pytest.approx([0.00025, 0.0005, 0.00075, 0.001, 0.001, 0.001])
+
+
+@pytest.mark.parametrize("balanced", [False, True])
+def test_transformer_nfn_does_not_see_the_group(balanced):
+    predictor = NeuralPredictor(nfn, fitting=SHORT, balanced=balanced)
+    predictor.fit(TRAIN, VALIDATION)
+    element = random_element(
+        TEST.shape.spec,
+        networks=len(TEST),
+        blocks=2,
+        generator=torch.Generator().manual_seed(0),
+        matrices=conditioned(1e3),
+    )
+    before, after = predictor.predict(TEST), predictor.predict(TEST.moved(element))
+    np.testing.assert_allclose(after, before, rtol=1e-3)
+    blind = statnn()
+    blind.fit(TRAIN, VALIDATION)
+    assert np.abs(blind.predict(TEST.moved(element)) - blind.predict(TEST)).max() > 0.01

@@ -1,0 +1,179 @@
+import io
+from collections.abc import Callable, Sequence
+
+import matplotlib.image
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from transformer_nfn.bench.cells import Finished
+from transformer_nfn.bench.errors import BenchError
+from transformer_nfn.bench.pictures import (
+    augmentation,
+    by_threshold,
+    robustness,
+    scatter,
+    tracks,
+)
+from transformer_nfn.bench.pictures.lines import _apart
+from transformer_nfn.bench.registry import MAIN, MODELS
+from transformer_nfn.bench.scores import Comparison
+
+EIGHT = MAIN[:8]
+RUNS, EPOCHS = 20, 3
+# As in a record: not sorted, one twice, and one that no row reaches.
+THRESHOLDS = [["none", 0.0], ["best 50 %", 0.53], ["≥ 40 %", 0.4], ["≥ 53 %", 0.53], ["all", 1.0]]
+
+
+def comparison(
+    models: Sequence[str] = EIGHT,
+    *,
+    zoo: str = "mnist-small",
+    track: str = "independent",
+    splits: int = 2,
+    seed: int = 0,
+    noise: float = 0.05,
+) -> Comparison:
+    """Models of which each predicts a little worse than the one before."""
+    random = np.random.default_rng(seed)
+    run = np.repeat(np.arange(RUNS), EPOCHS)
+    epoch = np.tile(np.arange(1, EPOCHS + 1), RUNS)
+    cells: dict[str, dict[int, Finished]] = {model: {} for model in models}
+    for split in range(splits):
+        quality = np.repeat(random.uniform(0.1, 0.9, RUNS), EPOCHS)
+        accuracy = np.round(quality + 0.03 * epoch, 3)
+        for number, model in enumerate(models):
+            predicted = accuracy + noise * (number + 1) * random.normal(size=len(run))
+            moved = predicted
+            if not MODELS[model].invariant:
+                moved = predicted + random.normal(size=len(run))
+            table = pa.table(
+                {
+                    "run": run,
+                    "run_id": [f"{split}-{number}" for number in run],
+                    "checkpoint": [str(number) for number in epoch],
+                    "epoch": epoch,
+                    "test_accuracy": accuracy,
+                    "predicted": predicted,
+                    "moved": moved,
+                }
+            )
+            record = {"model": model, "split": split, "thresholds": THRESHOLDS}
+            cells[model][split] = Finished(record, table)
+    return Comparison(zoo, track, cells)
+
+
+Draw = Callable[[Comparison], bytes]
+PICTURES: dict[str, Draw] = {
+    "tracks": lambda one: tracks([one]),
+    "scatter": scatter,
+    "by_threshold": by_threshold,
+    "robustness": lambda one: robustness([one]),
+    "augmentation": lambda one: augmentation({"original": one, "±1": one}),
+}
+
+
+def checked(picture: bytes) -> tuple[int, int]:
+    """Height and width of a picture that is one, and not empty."""
+    assert picture.startswith(b"\x89PNG\r\n\x1a\n")
+    assert 5_000 < len(picture) < 200_000
+    pixels = matplotlib.image.imread(io.BytesIO(picture), format="png")
+    assert pixels[..., :3].min() < 0.5
+    height, width = pixels.shape[:2]
+    return height, width
+
+
+@pytest.mark.parametrize("name", PICTURES)
+def test_every_picture_is_a_png_of_a_slides_width(name: str) -> None:
+    _, width = checked(PICTURES[name](comparison()))
+    assert 9 * 150 <= width <= 11 * 150
+
+
+@pytest.mark.parametrize("name", PICTURES)
+def test_the_same_data_give_the_same_bytes_and_other_data_others(name: str) -> None:
+    draw = PICTURES[name]
+    few = ("nfn", "mlp", "invariants")
+    first = draw(comparison(few))
+    assert draw(comparison(few)) == first
+    assert draw(comparison(few, noise=0.2)) != first
+
+
+@pytest.mark.parametrize("name", PICTURES)
+def test_one_model_with_one_split_is_enough(name: str) -> None:
+    checked(PICTURES[name](comparison(["nfn"], splits=1)))
+
+
+@pytest.mark.parametrize("draw", [tracks, robustness])
+def test_panels_may_have_different_models(draw: Callable[[list[Comparison]], bytes]) -> None:
+    agnews = comparison(["probes", "mlp"], zoo="agnews-small", seed=1)
+    shared = comparison(["nfn", "mlp"], track="shared", seed=2)
+    whole = comparison(["nfn", "xgboost"], seed=3)
+    picture = draw([agnews, shared, whole])
+    checked(picture)
+    assert draw([whole, agnews, shared]) == picture  # their order is the picture's
+
+
+def test_many_panels_go_into_several_lines() -> None:
+    zoos = [comparison(["nfn", "mlp"], zoo=f"zoo-{number}", seed=number) for number in range(5)]
+    assert checked(tracks(zoos))[0] > checked(tracks(zoos[:4]))[0]
+
+
+def test_a_model_may_be_missing_for_some_bounds() -> None:
+    bounds = {
+        "original": comparison(["nfn", "mlp", "probes"]),
+        "±1": comparison(["nfn", "probes"], seed=1),
+        "±10": comparison(["nfn", "mlp"], seed=2),
+    }
+    checked(augmentation(bounds))
+
+
+def test_all_models_of_the_registry_can_be_drawn_together() -> None:
+    whole = comparison(list(MODELS), splits=1)
+    for name in ("robustness", "by_threshold"):
+        checked(PICTURES[name](whole))
+
+
+def test_constant_and_boundless_predictions_can_be_drawn() -> None:
+    plain = comparison(["nfn", "mlp"])
+    cells: dict[str, dict[int, Finished]] = {"nfn": {}, "mlp": {}}
+    for split in plain.splits:
+        for model, value in (("nfn", np.full(RUNS * EPOCHS, 0.5)), ("mlp", np.arange(60.0) - 30)):
+            finished = plain.cells[model][split]
+            table = finished.table
+            for column in ("predicted", "moved"):
+                place = table.column_names.index(column)
+                table = table.set_column(place, column, pa.array(value))
+            cells[model][split] = finished._replace(table=table)
+    for draw in PICTURES.values():
+        checked(draw(Comparison("mnist-small", "shared", cells)))
+
+
+def test_nothing_to_draw_is_an_error() -> None:
+    with pytest.raises(BenchError, match="no comparison"):
+        tracks([])
+    with pytest.raises(BenchError, match="no comparison"):
+        augmentation({})
+
+
+def test_models_without_a_common_split_are_an_error() -> None:
+    whole = comparison(["nfn", "mlp"])
+    cells = {"nfn": {0: whole.cells["nfn"][0]}, "mlp": {1: whole.cells["mlp"][1]}}
+    with pytest.raises(BenchError, match="no finished split in common"):
+        scatter(Comparison("mnist-small", "shared", cells))
+
+
+def test_labels_keep_their_distance_their_order_and_their_bounds() -> None:
+    random = np.random.default_rng(0)
+    for count in (1, 2, 5, 12):
+        wanted = list(random.uniform(0, 1, count) ** 3)
+        places = _apart(wanted, 0.08)
+        ordered = np.array(places)[np.argsort(wanted)]
+        assert (np.diff(ordered) > 0.08 - 1e-9).all()
+        assert ordered.min() > -1e-9
+        assert ordered.max() < 1 + 1e-9
+
+
+def test_labels_that_are_apart_stay_where_they_are() -> None:
+    assert _apart([0.9, 0.1, 0.5], 0.2) == [0.9, 0.1, 0.5]
+    assert _apart([0.5, 0.5, 0.0], 0.25) == [0.375, 0.625, 0.0]
+    assert _apart([0.2] * 5, 0.9) == pytest.approx([0, 0.25, 0.5, 0.75, 1])

@@ -1,0 +1,252 @@
+import json
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from transformer_nfn.bench.cells import Finished
+from transformer_nfn.bench.data import Threshold
+from transformer_nfn.bench.errors import BenchError
+from transformer_nfn.bench.kendall import kendall_tau
+from transformer_nfn.bench.report import write_report
+from transformer_nfn.bench.scores import Comparison, comparisons
+from transformer_nfn.bench.tables import winners
+from transformer_nfn.jobs import ShardFolder
+
+THRESHOLDS = [["none", 0.0], ["best 50 %", 0.5]]
+
+
+def fake(
+    model: str, split: int, noise: float, *, runs: int = 40, shift: int = 0, **changes: object
+) -> Finished:
+    """A finished cell of a model that knows accuracies up to some noise."""
+    random = np.random.default_rng(split)  # the same truth for all models
+    run = np.repeat(np.arange(runs), 2) + 1000 * split + shift
+    accuracy = np.round(random.random(runs).repeat(2) * 1000) / 1000
+    own = np.random.default_rng([split, *model.encode()])
+    predicted = accuracy + own.normal(0, noise, 2 * runs)
+    table = pa.table(
+        {
+            "run": run,
+            "run_id": [f"r{one}" for one in run],
+            "checkpoint": ["1", "2"] * runs,
+            "epoch": [1, 2] * runs,
+            "test_accuracy": accuracy,
+            "predicted": predicted,
+            "moved": predicted + (0 if model == "nfn" else own.normal(0, 1, 2 * runs)),
+        }
+    )
+    record = {
+        "zoo": "mnist-small",
+        "folder": "mnist-small",
+        "track": "independent",
+        "task": "mnist",
+        "model": model,
+        "split": split,
+        "seed": split,
+        "checkpoints": "epochs",
+        "runs": None,
+        "augment": None,
+        "threshold": None,
+        "thresholds": THRESHOLDS,
+        "zoo_runs": 5 * runs,
+        "tau": kendall_tau(predicted, accuracy),
+        "tau_moved": 0.0,
+        "parameters": None if model == "lightgbm" else 10,
+        "fit_seconds": 1.0,
+        "fit_peak_bytes": 10**6,
+        "predict_seconds": 0.1,
+        "predict_peak_bytes": None,
+        "test_rows": 2 * runs,
+        **changes,
+    }
+    return Finished(record, table)
+
+
+NOISE = {"nfn": 0.05, "mlp": 0.5, "lightgbm": 0.06}
+CELLS = [fake(model, split, noise) for model, noise in NOISE.items() for split in range(5)]
+
+
+def compared() -> Comparison:
+    (comparison,) = comparisons(CELLS, list(NOISE))
+    return comparison
+
+
+def test_the_mean_over_splits_lies_in_its_interval():
+    comparison = compared()
+    for model in NOISE:
+        tau = comparison.tau(model)
+        taus = [cell.record["tau"] for cell in CELLS if cell.record["model"] == model]
+        assert tau.mean == pytest.approx(np.mean(taus))
+        assert tau.low < tau.mean < tau.high
+
+
+def test_a_clear_winner_is_ahead_and_a_tie_is_not():
+    comparison = compared()
+    assert comparison.ranking()[-1] == "mlp"
+    assert comparison.difference("nfn", "mlp").low > 0
+    assert comparison.difference("mlp", "nfn").excludes_zero
+    same = comparisons([*CELLS, *(fake("forest", s, 0.05) for s in range(5))], ["nfn", "forest"])
+    assert not same[0].difference("nfn", "forest").excludes_zero
+    nothing = comparison.difference("nfn", "nfn")
+    assert nothing == (0.0, 0.0, 0.0)
+
+
+def test_pairing_makes_differences_sharper():
+    """Two models that err alike differ by less than each is uncertain."""
+    alike = []
+    for cell in (fake("mlp", split, 0.5) for split in range(5)):
+        noise = np.random.default_rng(7).normal(0, 0.02, len(cell.table))
+        table = cell.table.set_column(5, "predicted", pa.array(cell.column("predicted") + noise))
+        alike.append(Finished({**cell.record, "model": "forest"}, table))
+    (comparison,) = comparisons([*CELLS, *alike], ["mlp", "forest"])
+    gap, alone = comparison.difference("mlp", "forest"), comparison.tau("mlp")
+    assert gap.high - gap.low < 0.3 * (alone.high - alone.low)
+
+
+def test_a_threshold_takes_only_rows_that_reach_it():
+    """A planted leak: predictions that are right only below the threshold must not help above."""
+    cells = []
+    for cell in CELLS[:5]:
+        accuracy = cell.column("test_accuracy")
+        noise = np.random.default_rng(0).random(len(accuracy))
+        lying = np.where(accuracy >= 0.5, noise + 1.0, accuracy)
+        table = cell.table.set_column(5, "predicted", pa.array(lying))
+        cells.append(Finished(cell.record, table))
+    (comparison,) = comparisons(cells, ["nfn"])
+    assert comparison.tau("nfn").mean > 0.5
+    above = comparison.tau("nfn", Threshold("best 50 %", 0.5))
+    assert abs(above.mean) < 0.2
+    expected = [
+        kendall_tau(
+            cell.column("predicted")[cell.column("test_accuracy") >= 0.5],
+            cell.column("test_accuracy")[cell.column("test_accuracy") >= 0.5],
+        )
+        for cell in cells
+    ]
+    assert above.mean == pytest.approx(np.mean(expected))
+
+
+def test_models_tested_on_other_rows_are_not_compared():
+    with pytest.raises(BenchError, match="other rows"):
+        comparisons([*CELLS[:5], *(fake("mlp", s, 0.1, shift=1) for s in range(5))], ["nfn", "mlp"])
+
+
+def test_only_splits_that_all_models_have_are_compared():
+    (comparison,) = comparisons(CELLS[:8], list(NOISE))
+    assert comparison.splits == [0, 1, 2]
+
+
+def test_augmented_and_retrained_cells_stand_apart():
+    odd = [fake("nfn", 0, 0.1, augment=10.0), fake("nfn", 0, 0.1, threshold=0.5)]
+    assert len(comparisons(odd, ["nfn"])) == 0
+    assert len(comparisons(odd, ["nfn"], augment=10.0)) == 1
+    assert len(comparisons(odd, ["nfn"], threshold=0.5)) == 1
+
+
+def test_the_ceiling_is_above_all_models_that_are_not_perfect():
+    ceiling = compared().ceiling()
+    assert ceiling is not None
+    assert compared().tau("nfn").mean < ceiling < 1
+
+
+def test_the_change_under_the_group():
+    comparison = compared()
+    assert comparison.change_under_group("nfn") == (0.0, 0.0)
+    mean, largest = comparison.change_under_group("lightgbm")
+    assert mean < -0.3
+    assert largest >= -mean
+
+
+def test_the_summary_names_the_winner_and_the_papers_model():
+    assert "Transformer-NFN" in winners(compared())
+    assert "not separated from LightGBM" in winners(compared()) or "ahead" in winners(compared())
+    (without,) = comparisons([c for c in CELLS if c.record["model"] != "nfn"], list(NOISE))
+    assert winners(without).startswith("**mnist-small, independent starts**: LightGBM with τ")
+
+
+# ------------------------------------------------------------------------------------- report
+
+
+def commit(cells: list[Finished], out) -> None:
+    for number, cell in enumerate(cells):
+        metadata = {b"transformer_nfn.bench": json.dumps(cell.record).encode()}
+        ShardFolder(f"{out}/cells").commit(
+            f"{number}.parquet", cell.table.replace_schema_metadata(metadata), row_group_size=1000
+        )
+
+
+def everything() -> list[Finished]:
+    shared = [
+        fake(m, s, n, track="shared", folder="mnist-small-shared")
+        for m, n in NOISE.items()
+        for s in range(5)
+    ]
+    variants = [fake(m, 0, 0.1) for m in ("nfn-3", "nfn-3-3", "nfn-encoder", "nfn-classifier")]
+    augmented = [fake(m, 0, 0.1, augment=b) for m in NOISE for b in (1.0, 10.0, 100.0)]
+    again = [fake(m, 0, 0.1, runs=20, threshold=0.5) for m in NOISE]
+    return [*CELLS, *shared, *variants, *augmented, *again]
+
+
+def test_a_report_has_every_part(tmp_path):
+    commit(everything(), tmp_path / "out")
+    notes = tmp_path / "notes.md"
+    notes.write_text("## Why\n\nBecause.\n", encoding="utf-8")
+    written = write_report(tmp_path / "out", tmp_path / "report", notes)
+    page = (tmp_path / "report" / "index.md").read_text(encoding="utf-8")
+    for part in (
+        "Who wins where",
+        "both tracks side by side",
+        "Because.",
+        "### Cost",
+        "## Under the group",
+        "## Components",
+        "## Channels",
+        "## Augmentation by the group",
+        "## Training again above each threshold",
+        "noise ceiling",
+        "tnfn bench run --zoo mnist-small --splits 5 --out out",
+        "tnfn zoo build mnist-small --runs 200 --seeds shared --out mnist-small-shared",
+        "paper, none",
+    ):
+        assert part in page, part
+    pictures = [path for path in written if path.suffix == ".png"]
+    assert len(pictures) == 7
+    for path in pictures:
+        assert path.read_bytes().startswith(b"\x89PNG")
+        assert f"]({path.name})" in page
+
+
+def test_results_have_a_record_for_each_cell_and_threshold(tmp_path):
+    commit(everything(), tmp_path / "out")
+    write_report(tmp_path / "out", tmp_path)
+    records = json.loads((tmp_path / "results.json").read_text())["records"]
+    main = [one for one in records if one["experiment"] == "main"]
+    assert len(main) == 2 * 3 * 5 * 2  # tracks, models, splits, thresholds
+    for one in records:
+        assert {"zoo", "track", "model", "threshold", "seed", "tau", "tau_moved"} <= set(one)
+    assert {one["experiment"] for one in records} == {
+        "main",
+        "variants",
+        "augmentation",
+        "thresholds",
+    }
+
+
+def test_the_best_is_bold_and_the_second_in_italics(tmp_path):
+    commit(CELLS, tmp_path / "out")
+    write_report(tmp_path / "out", tmp_path)
+    page = (tmp_path / "index.md").read_text(encoding="utf-8")
+    lines = [line for line in page.splitlines() if line.startswith("| ")]
+    best = compared().ranking()
+    from transformer_nfn.bench.registry import MODELS
+
+    for place, mark in ((0, "**"), (1, "*")):
+        title = MODELS[best[place]].title
+        tau = compared().tau(best[place]).mean
+        assert any(line.startswith(f"| {title} | {mark}{tau:.3f}") for line in lines)
+
+
+def test_nothing_finished_is_said(tmp_path):
+    with pytest.raises(BenchError, match="no finished cells"):
+        write_report(tmp_path, tmp_path)
