@@ -52,7 +52,12 @@ def complaint(example: Example, folder: str) -> str | None:
     run = subprocess.run(
         example.command,
         cwd=folder,
-        env={**os.environ, "PATH": here},
+        env={
+            **os.environ,
+            "PATH": here,
+            "TNFN_MODELS": f"{folder}/.models",  # nothing is left behind in the user's folders
+            "XDG_CACHE_HOME": f"{folder}/.cache",
+        },
         capture_output=True,
         encoding="utf-8",
         timeout=TIMEOUT,

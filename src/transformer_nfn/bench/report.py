@@ -1,14 +1,13 @@
 """Write what a benchmark found: Markdown, pictures and one JSON file."""
 
-import json
 from pathlib import Path
-from typing import Any
 
 from transformer_nfn.bench import pictures, tables
 from transformer_nfn.bench.cells import STRESS_CONDITION, Finished, finished_cells
 from transformer_nfn.bench.errors import BenchError
 from transformer_nfn.bench.experiments import BOUNDS, CHANNELS, COMPONENTS
-from transformer_nfn.bench.registry import MAIN, MODELS
+from transformer_nfn.bench.registry import MAIN
+from transformer_nfn.bench.results import results_json
 from transformer_nfn.bench.scores import Comparison, comparisons
 
 PAGE = "index.md"
@@ -34,7 +33,7 @@ def write_report(out: str | Path, to: str | Path, notes: str | Path | None = Non
     report = _Report(cells, home, Path(out).name)
     text = report.page("" if notes is None else Path(notes).read_text(encoding="utf-8"))
     (home / PAGE).write_text(text, encoding="utf-8")
-    (home / RESULTS).write_text(json.dumps(_results(cells), indent=0), encoding="utf-8")
+    (home / RESULTS).write_text(results_json(cells), encoding="utf-8")
     return [home / PAGE, home / RESULTS, *report.drawn]
 
 
@@ -43,7 +42,8 @@ class _Report:
 
     def __init__(self, cells: list[Finished], home: Path, out: str) -> None:
         self._cells, self._home, self._out = cells, home, out
-        self._main = sorted(comparisons(cells, MAIN), key=_place)
+        whole = [cell for cell in cells if cell.record["runs"] is None]
+        self._main = sorted(comparisons(whole, MAIN), key=_place)
         self.drawn: list[Path] = []
 
     def page(self, notes: str) -> str:
@@ -202,35 +202,6 @@ class _Report:
                     tables.retrained_table(original, by_threshold),
                 ]
         return ["## Training again above each threshold", _RETRAINED, *parts] if parts else []
-
-
-def _results(cells: list[Finished]) -> dict[str, Any]:
-    """A record for each cell and threshold, and the figures of the tables."""
-    records = []
-    for comparison in comparisons(cells, MAIN):
-        for model in comparison.models:
-            for bound in comparison.thresholds:
-                taus = comparison.by_split(model, bound)
-                moved = comparison.by_split(model, bound, "moved")
-                for split, tau, tau_moved in zip(comparison.splits, taus, moved, strict=True):
-                    records.append(
-                        {
-                            **comparison.cells[model][split].record,
-                            "experiment": "main",
-                            "threshold": bound.accuracy,
-                            "threshold_name": bound.name,
-                            "tau": tau,
-                            "tau_moved": tau_moved,
-                        }
-                    )
-    for cell in cells:
-        record = cell.record
-        if record["model"] not in MAIN or record["augment"] or record["threshold"]:
-            name = "augmentation" if record["augment"] else "variants"
-            name = "thresholds" if record["threshold"] else name
-            records.append({**record, "experiment": name, "threshold": record["threshold"] or 0.0})
-    models = {name: {"title": kind.title, "what": kind.what} for name, kind in MODELS.items()}
-    return {"models": models, "records": records}
 
 
 def _place(comparison: Comparison) -> tuple[int, str, str]:
