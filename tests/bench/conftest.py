@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 
 from tests.bench.small import small_examples
-from transformer_nfn.bench.data import load_examples
 from transformer_nfn.bench.examples import Examples
 from transformer_nfn.jobs import ShardFolder
 from transformer_nfn.zoo.schema import COLUMNS, ROW_GROUP, row_digest, zoo_table
@@ -35,7 +34,6 @@ def own_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     patch.setenv("TNFN_MODELS", str(tmp_path_factory.mktemp("models")))
     yield
     patch.undo()
-    load_examples.cache_clear()
 
 
 @pytest.fixture(scope="session")

@@ -8,6 +8,7 @@ from tests.bench.conftest import write_zoo
 from tests.bench.small import small_examples
 from transformer_nfn.bench.data import (
     chosen_checkpoints,
+    data_digest,
     divide,
     load_examples,
     thresholds,
@@ -15,7 +16,9 @@ from transformer_nfn.bench.data import (
 )
 from transformer_nfn.bench.errors import BenchError
 from transformer_nfn.bench.examples import Examples
+from transformer_nfn.jobs import ShardFolder
 from transformer_nfn.zoo.dataset import Zoo
+from transformer_nfn.zoo.schema import COLUMNS, ROW_GROUP, zoo_table
 
 
 def with_best(examples: Examples) -> pa.Table:
@@ -46,6 +49,20 @@ def test_examples_are_the_rows_of_the_zoo(zoo_folder):
     np.testing.assert_array_equal(examples.weights.numpy(), made.weights.numpy())
     first = load_examples(zoo_folder, "last", 7)
     assert first.column("run").tolist() == list(range(7))
+
+
+def test_a_zoo_that_grew_is_read_again(tmp_path):
+    folder = str(write_zoo(tmp_path / "zoo", small_examples(20)))
+    before = data_digest(folder, "epochs", None)
+    assert len(load_examples(folder, "epochs", None)) == 60
+    more = small_examples(30)
+    fresh = more.take(more.column("run") >= 20)
+    rows = [{k: row[k] for k in COLUMNS if k != "digest"} for row in fresh.table.to_pylist()]
+    table = zoo_table(fresh.shape, rows, list(fresh.weights.numpy()))
+    ShardFolder(f"{folder}/data").commit("more.parquet", table, row_group_size=ROW_GROUP)
+    assert len(load_examples(folder, "epochs", None)) == 90
+    assert data_digest(folder, "epochs", None) != before
+    assert data_digest(folder, "epochs", 20) == before
 
 
 def test_no_rows_are_an_error(zoo_folder):

@@ -75,6 +75,13 @@ def test_a_model_is_found_by_its_name(zoo_folder, tmp_path):
     assert f"{record['tau']:.3f}" in card
 
 
+def test_a_folder_with_something_else_is_not_replaced(zoo_folder, tmp_path):
+    (tmp_path / "thesis.txt").write_text("precious")
+    with pytest.raises(BenchError, match="holds no model"):
+        fit_and_save(Cell(zoo=zoo_folder, model="hyperparameters", split=0), tmp_path)
+    assert (tmp_path / "thesis.txt").read_text() == "precious"
+
+
 @pytest.mark.parametrize("name", ["nobody", "/nowhere", "../up"])
 def test_a_model_that_is_not_there_is_named(name):
     with pytest.raises(BenchError, match="no model"):

@@ -20,16 +20,18 @@ from transformer_nfn.bench.cost import measured
 from transformer_nfn.bench.data import (
     Checkpoints,
     Divided,
+    data_digest,
     divide,
     load_examples,
     thresholds,
     track_of,
 )
+from transformer_nfn.bench.errors import BenchError
 from transformer_nfn.bench.examples import Examples
 from transformer_nfn.bench.kendall import kendall_tau
 from transformer_nfn.bench.predictor import Step
 from transformer_nfn.bench.registry import model_named
-from transformer_nfn.bench.saved import save_predictor
+from transformer_nfn.bench.saved import is_saved, save_predictor
 from transformer_nfn.bench.splits import check_split
 from transformer_nfn.group import MatrixSampler, conditioned, random_element, uniform
 from transformer_nfn.jobs import ShardFolder
@@ -72,7 +74,7 @@ class Cell(BaseModel):
         content = {
             **self.model_dump(exclude={"zoo", "runs", "checkpoints"}),
             "version": VERSION,
-            "data": _data_digest(self.zoo, self.checkpoints, self.runs),
+            "data": data_digest(self.zoo, self.checkpoints, self.runs),
             "settings": dict(model_named(self.model).settings),
         }
         spelled = json.dumps(content, sort_keys=True)
@@ -99,12 +101,6 @@ class CellJob(NamedTuple):
 
 #: Is told of a fit as it goes.
 WatchCell = Callable[[Cell, Step], None]
-
-
-def _data_digest(url: str, checkpoints: Checkpoints, runs: int | None) -> str:
-    """Of the rows that count: a zoo that grew is other data."""
-    rows = load_examples(url, checkpoints, runs).table.column("digest").to_pylist()
-    return hashlib.sha256("".join(rows).encode()).hexdigest()
 
 
 def cells_url(out: str | Path) -> str:
@@ -237,11 +233,16 @@ def finished_cells(out: str | Path, names: Sequence[str] | None = None) -> list[
 def fit_and_save(
     cell: Cell, folder: Path, device: str = "cpu", watch: WatchCell | None = None
 ) -> dict[str, Any]:
-    """Fit one cell's model and save it in a folder; its record."""
+    """Fit one cell's model and save it in a folder, in place of one that is there; its record.
+
+    Raises:
+        BenchError: If the folder holds something else.
+    """
+    if folder.exists() and not is_saved(folder):
+        raise BenchError(f"{folder} exists and holds no model: choose another name")
     with tempfile.TemporaryDirectory() as out:
         record = run_cell(CellJob(cell, "fit", out, device, keep_model=True), watch)
         folder.parent.mkdir(parents=True, exist_ok=True)
-        if folder.exists():
-            shutil.rmtree(folder)
+        shutil.rmtree(folder, ignore_errors=True)
         shutil.move(Path(out) / "models" / "fit", folder)
     return record

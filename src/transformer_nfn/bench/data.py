@@ -1,5 +1,6 @@
 """The examples of a benchmark: which rows of a zoo count, its track and its thresholds."""
 
+import hashlib
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Literal
@@ -11,7 +12,7 @@ import torch
 from transformer_nfn.bench.errors import BenchError
 from transformer_nfn.bench.examples import Examples
 from transformer_nfn.bench.splits import SPLITS, check_split, split_rows, stored_splits
-from transformer_nfn.zoo.dataset import Zoo
+from transformer_nfn.zoo.dataset import CachedRows, Zoo
 
 Checkpoints = Literal["epochs", "last", "best", "all"]
 Track = Literal["independent", "shared"]
@@ -64,7 +65,6 @@ def track_of(zoo: Zoo) -> Track:
     return "shared" if shared else "independent"
 
 
-@lru_cache(maxsize=2)
 def load_examples(url: str, checkpoints: Checkpoints, runs: int | None) -> Examples:
     """The rows of a zoo that count, in memory.
 
@@ -76,14 +76,42 @@ def load_examples(url: str, checkpoints: Checkpoints, runs: int | None) -> Examp
     Raises:
         BenchError: If none are left.
     """
+    return _examples(url, tuple(Zoo(url).names()), checkpoints, runs)
+
+
+def data_digest(url: str, checkpoints: Checkpoints, runs: int | None) -> str:
+    """A hash of the rows that count: a zoo that grew is other data, a copied one is the same."""
+    return _digest(url, tuple(Zoo(url).names()), checkpoints, runs)
+
+
+# What was read is kept for the next cell; the names of the shards are part of the key, so that a
+# zoo that grows while a process lives is read again.
+
+
+@lru_cache(maxsize=2)
+def _examples(
+    url: str, names: tuple[str, ...], checkpoints: Checkpoints, runs: int | None
+) -> Examples:
+    cached, rows = _chosen(url, checkpoints, runs)
+    weights = torch.from_numpy(cached.weights[rows])
+    return Examples(cached.table.take(rows), weights, cached.shape)
+
+
+@lru_cache(maxsize=64)
+def _digest(url: str, names: tuple[str, ...], checkpoints: Checkpoints, runs: int | None) -> str:
+    cached, rows = _chosen(url, checkpoints, runs)
+    digests = cached.table.column("digest").take(rows).to_pylist()
+    return hashlib.sha256("".join(digests).encode()).hexdigest()
+
+
+def _chosen(url: str, checkpoints: Checkpoints, runs: int | None) -> tuple[CachedRows, np.ndarray]:
     cached = Zoo(url).cached()
-    table = cached.table
-    rows = chosen_checkpoints(table, checkpoints)
+    rows = chosen_checkpoints(cached.table, checkpoints)
     if runs is not None:
-        rows = rows[table.column("run").to_numpy()[rows] < runs]
+        rows = rows[cached.table.column("run").to_numpy()[rows] < runs]
     if not len(rows):
         raise BenchError(f"no row of {url} is left with checkpoints={checkpoints!r}, runs={runs}")
-    return Examples(table.take(rows), torch.from_numpy(cached.weights[rows]), cached.shape)
+    return cached, rows
 
 
 def divide(url: str, examples: Examples, number: int) -> Divided:

@@ -1,27 +1,36 @@
 """What a benchmark will cost, before it runs."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import numpy as np
 
 from transformer_nfn.bench.cells import Cell, finished_cells, prepared
 from transformer_nfn.bench.cost import measured
+from transformer_nfn.bench.data import Divided
 from transformer_nfn.bench.neural import Fitting, NeuralPredictor
 from transformer_nfn.bench.registry import model_named
 from transformer_nfn.bench.trees import TreePredictor
 from transformer_nfn.zoo.dataset import Zoo
 
-#: Rows and rounds of a calibration: enough to be near, few enough to take seconds.
+#: Rows, and rounds of trees, of a calibration: enough to be near, few enough to take seconds.
 _ROWS = 64
-_ROUNDS = 3
+_ROUNDS = 4
 
 
-def estimate_seconds(cells: Sequence[Cell], out: str | Path) -> dict[Cell, float]:
+def estimate_seconds(
+    cells: Sequence[Cell], out: str | Path, tell: Callable[[str], object] | None = None
+) -> dict[Cell, float]:
     """CPU seconds of each cell on one core.
 
-    From finished cells of the same model on nets of the same zoo, scaled by rows; else from a
-    short fit: some batches of a neural model, the first trees of a boosted one.
+    From finished cells of the same model on the same zoo, scaled by rows; else from a short fit:
+    some batches of a neural model, the first trees of a boosted one. Where trees stop early, it is
+    the most that they can cost.
+
+    Args:
+        cells: What is to be computed.
+        out: The folder of the results, for what is known already.
+        tell: Is told which model is being calibrated.
     """
     known: dict[tuple[str, str], list[float]] = {}
     for finished in finished_cells(out):
@@ -31,38 +40,35 @@ def estimate_seconds(cells: Sequence[Cell], out: str | Path) -> dict[Cell, float
     rates = {key: float(np.mean(values)) for key, values in known.items()}
     seconds = {}
     for cell in cells:
-        rows = _train_rows(cell)
+        plain = prepared(cell.model_copy(update={"augment": None}))  # counted, not moved
         key = (Path(cell.zoo).name, cell.model)
         if key not in rates:
-            rates[key] = _calibrated(cell)
-        seconds[cell] = rates[key] * rows
+            if tell is not None:
+                tell(f"calibrating {cell.model} on {key[0]}")
+            tokens = Zoo(cell.zoo).shape.tokens
+            rates[key] = _calibrated(cell.model, tokens, plain) / len(plain.train)
+        seconds[cell] = rates[key] * len(plain.train) * (1 if cell.augment is None else 2)
     return seconds
 
 
-def _train_rows(cell: Cell) -> int:
-    # Rows are counted without moving them: the augmentation doubles them.
-    plain = prepared(cell.model_copy(update={"augment": None}))
-    return len(plain.train) * (1 if cell.augment is None else 2)
-
-
-def _calibrated(cell: Cell) -> float:
-    """CPU seconds for each training row of a whole fit."""
-    divided = prepared(cell.model_copy(update={"augment": None}))
-    tokens = Zoo(cell.zoo).shape.tokens
-    predictor = model_named(cell.model).predictor(seed=0, tokens=tokens)
+def _calibrated(model: str, tokens: int, divided: Divided) -> float:
+    """CPU seconds of a whole fit."""
+    predictor = model_named(model).predictor(seed=0, tokens=tokens)
     train, validation = divided.train, divided.validation
     if isinstance(predictor, NeuralPredictor):
         few = np.arange(min(_ROWS, len(train)))
-        train, validation = train.take(few), validation.take(np.arange(min(8, len(validation))))
-        whole = predictor.fitting.epochs
+        part, held_out = train.take(few), validation.take(np.arange(min(8, len(validation))))
+        epochs = predictor.fitting.epochs
         predictor.fitting = Fitting(epochs=1, warmup=0)
-        predictor.fit(train, validation)  # the first one also allocates
-        share = 1 / whole
-    else:
-        assert isinstance(predictor, TreePredictor)
-        rounds = predictor.settings.rounds
-        predictor.settings = predictor.settings.model_copy(update={"rounds": _ROUNDS})
-        share = _ROUNDS / rounds
-    with measured() as cost:
-        predictor.fit(train, validation)
-    return cost.cpu_seconds / share / len(train)
+        predictor.fit(part, held_out)  # the first one also allocates
+        with measured() as cost:
+            predictor.fit(part, held_out)
+        return cost.cpu_seconds * epochs * len(train) / len(part)
+    assert isinstance(predictor, TreePredictor)
+    settings, costs = predictor.settings, []
+    for rounds in (1, 1 + _ROUNDS):  # what comes before the first tree is paid once
+        predictor.settings = settings.model_copy(update={"rounds": rounds})
+        with measured() as cost:
+            predictor.fit(train, validation)
+        costs.append(cost.cpu_seconds)
+    return costs[0] + max(0.0, costs[1] - costs[0]) / _ROUNDS * settings.rounds

@@ -25,6 +25,7 @@ class Description(BaseModel):
 
     format: Literal[1] = 1
     model: str
+    seed: int
     shape: NetShape
     guard_features: Literal["invariants", "statistics"]
     guard_limit: float
@@ -74,6 +75,7 @@ def save_predictor(
     guard = Guard.fitted(divided.train, divided.validation, invariant=model_named(model).invariant)
     described = Description(
         model=model,
+        seed=record["split"],
         shape=divided.train.shape,
         guard_features=guard.features,
         guard_limit=guard.limit,
@@ -86,6 +88,11 @@ def save_predictor(
     (folder / _FILE).write_text(described.model_dump_json(indent=1), encoding="utf-8")
 
 
+def is_saved(folder: Path) -> bool:
+    """Whether a folder holds a model."""
+    return (folder / _FILE).is_file()
+
+
 def load_predictor(where: str | Path) -> SavedPredictor:
     """Read a model by its name or the path of its folder. No code is run, nothing is unpickled.
 
@@ -93,7 +100,7 @@ def load_predictor(where: str | Path) -> SavedPredictor:
         BenchError: If there is none, or its files are damaged.
     """
     folder = Path(where)
-    if not (folder / _FILE).is_file() and _NAME.fullmatch(str(where)):
+    if not is_saved(folder) and _NAME.fullmatch(str(where)):
         folder = named_folder(str(where))
     path = folder / _FILE
     if not path.is_file():
@@ -107,7 +114,7 @@ def load_predictor(where: str | Path) -> SavedPredictor:
     except (ValidationError, OSError) as error:
         raise BenchError(f"{path} is not the description of a model: {error}") from error
     kind = model_named(described.model)
-    predictor = kind.predictor(seed=described.record["split"], tokens=described.shape.tokens)
+    predictor = kind.predictor(seed=described.seed, tokens=described.shape.tokens)
     predictor.load(folder)
     guard = Guard.load(folder, described.guard_features, described.guard_limit)
     return SavedPredictor(predictor, described, guard)

@@ -104,7 +104,9 @@ def plan(
     from transformer_nfn.bench import Bench, estimate_seconds
 
     bench = Bench(_cells(zoo, models, splits, experiment, checkpoints, runs), out)
-    seconds = estimate_seconds([job.cell for job in bench.jobs], bench.out)
+    seconds = estimate_seconds(
+        [job.cell for job in bench.jobs], bench.out, lambda text: typer.echo(text, err=True)
+    )
     total = sum(seconds.values(), start=0.0)
     by_model: dict[str, float] = {}
     for cell, cost in seconds.items():

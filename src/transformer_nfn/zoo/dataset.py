@@ -21,7 +21,7 @@ from transformer_nfn.zoo.nets import NetShape
 from transformer_nfn.zoo.ownership import data_url, read_description
 from transformer_nfn.zoo.schema import COLUMNS, chosen_rows, read_shape, weight_matrix
 
-__all__ = ["NetShape", "Rows", "Zoo", "ok"]
+__all__ = ["CachedRows", "NetShape", "Rows", "Zoo", "ok"]
 
 #: The filter that everything but a look at failures wants.
 ok = pc.field("status") == "ok"
