@@ -8,9 +8,11 @@ from transformer_nfn.bench.cells import Finished
 from transformer_nfn.bench.data import Threshold
 from transformer_nfn.bench.errors import BenchError
 from transformer_nfn.bench.kendall import kendall_tau
+from transformer_nfn.bench.registry import MODELS
 from transformer_nfn.bench.report import write_report
+from transformer_nfn.bench.results import results_json
 from transformer_nfn.bench.scores import Comparison, comparisons
-from transformer_nfn.bench.tables import winners
+from transformer_nfn.bench.tables import main_table, winners
 from transformer_nfn.jobs import ShardFolder
 
 THRESHOLDS = [["none", 0.0], ["best 50 %", 0.5]]
@@ -211,7 +213,8 @@ def test_a_report_has_every_part(tmp_path):
         "noise ceiling",
         "tnfn bench run --zoo mnist-small --splits 5 --out out",
         "tnfn zoo build mnist-small --runs 200 --seeds shared --out mnist-small-shared",
-        "paper, none",
+        "paper: all rows |",
+        "paper (shared start, 16,000 runs)",
     ):
         assert part in page, part
     pictures = [path for path in written if path.suffix == ".png"]
@@ -221,34 +224,23 @@ def test_a_report_has_every_part(tmp_path):
         assert f"]({path.name})" in page
 
 
-def test_results_have_a_record_for_each_cell_and_threshold(tmp_path):
-    commit(everything(), tmp_path / "out")
-    write_report(tmp_path / "out", tmp_path)
-    records = json.loads((tmp_path / "results.json").read_text())["records"]
+def test_results_have_a_record_for_each_cell_and_threshold():
+    records = json.loads(results_json(everything()))["records"]
     main = [one for one in records if one["experiment"] == "main"]
     assert len(main) == 2 * 3 * 5 * 2  # tracks, models, splits, thresholds
     for one in records:
         assert {"zoo", "track", "model", "threshold", "seed", "tau", "tau_moved"} <= set(one)
-    assert {one["experiment"] for one in records} == {
-        "main",
-        "variants",
-        "augmentation",
-        "thresholds",
-    }
+    experiments = {one["experiment"] for one in records}
+    assert experiments == {"main", "variants", "augmentation", "thresholds"}
 
 
-def test_the_best_is_bold_and_the_second_in_italics(tmp_path):
-    commit(CELLS, tmp_path / "out")
-    write_report(tmp_path / "out", tmp_path)
-    page = (tmp_path / "index.md").read_text(encoding="utf-8")
-    lines = [line for line in page.splitlines() if line.startswith("| ")]
-    best = compared().ranking()
-    from transformer_nfn.bench.registry import MODELS
-
+def test_the_best_is_bold_and_the_second_in_italics():
+    comparison = compared()
+    lines = main_table(comparison, "mnist").splitlines()
     for place, mark in ((0, "**"), (1, "*")):
-        title = MODELS[best[place]].title
-        tau = compared().tau(best[place]).mean
-        assert any(line.startswith(f"| {title} | {mark}{tau:.3f}") for line in lines)
+        model = comparison.ranking()[place]
+        tau = comparison.tau(model).mean
+        assert lines[2 + place].startswith(f"| {MODELS[model].title} | {mark}{tau:.3f}")
 
 
 def test_nothing_finished_is_said(tmp_path):

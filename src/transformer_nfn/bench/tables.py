@@ -29,13 +29,8 @@ def main_table(comparison: Comparison, task: str) -> str:
     """τ of each model at each threshold: the best bold, the second in italics."""
     bounds = comparison.thresholds
     ranked = {bound.name: comparison.ranking(bound) for bound in bounds}
-    header = ["model", *(_column(bound.name, bound.accuracy) for bound in bounds)]
-    paper = [
-        bound
-        for bound in bounds
-        if any(published_tau(task, model, bound.name) for model in comparison.models)
-    ]
-    header += [f"paper, {bound.name}" for bound in paper]
+    paper = [bound.name for bound in bounds if bound.name == "none" or bound.name.startswith("≥")]
+    published = any(published_tau(task, model, "none") for model in comparison.models)
     rows = []
     for model in comparison.ranking():
         cells = [MODELS[model].title]
@@ -43,11 +38,15 @@ def main_table(comparison: Comparison, task: str) -> str:
             text = shown(comparison.tau(model, bound))
             place = ranked[bound.name].index(model)
             cells.append(f"**{text}**" if place == 0 else f"*{text}*" if place == 1 else text)
-        cells += [_figure(published_tau(task, model, bound.name)) for bound in paper]
+        if published:
+            figures = [published_tau(task, model, name) for name in paper]
+            cells.append(" / ".join(_figure(figure) for figure in figures if figure is not None))
         rows.append(cells)
     ceilings = [_figure(comparison.ceiling(bound)) for bound in bounds]
-    rows.append(["noise ceiling", *ceilings, *([""] * len(paper))])
-    return table(header, rows)
+    rows.append(["noise ceiling", *ceilings, *([""] * published)])
+    header = ["model", *(_column(bound.name, bound.accuracy) for bound in bounds)]
+    names = ["all rows", *paper[1:]]
+    return table(header + [f"paper: {' / '.join(names)}"] * published, rows)
 
 
 def differences_table(comparison: Comparison) -> str:
@@ -118,18 +117,23 @@ def cost_table(comparison: Comparison) -> str:
     return table(header, rows)
 
 
-def tracks_table(independent: Comparison, shared: Comparison) -> str:
+def tracks_table(independent: Comparison, shared: Comparison, task: str) -> str:
     """The same models where every run has its own seed and where all share one."""
     common = [model for model in independent.ranking() if model in shared.models]
     rows = []
     for model in common:
         mine, theirs = independent.tau(model), shared.tau(model)
         rows.append(
-            [MODELS[model].title, shown(mine), shown(theirs), f"{theirs.mean - mine.mean:+.3f}"]
+            [
+                MODELS[model].title,
+                shown(mine),
+                shown(theirs),
+                f"{theirs.mean - mine.mean:+.3f}",
+                _figure(published_tau(task, model, "none")),
+            ]
         )
-    return table(
-        ["model", "independent starts", "shared start", "gained by the shared start"], rows
-    )
+    header = ["model", "independent starts", "shared start", "gained by the shared start"]
+    return table([*header, "paper (shared start, 16,000 runs)"], rows)
 
 
 def variants_table(comparison: Comparison, task: str) -> str:
