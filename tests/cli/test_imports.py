@@ -26,6 +26,10 @@ def test_the_zoo_is_imported_without_what_only_some_need():
     assert imported(statement, extras | {"torch"}) == {"torch"}
 
 
+def test_jobs_are_imported_without_torch():
+    assert imported("import transformer_nfn.jobs", {"torch", "ray", "pyarrow"}) == {"pyarrow"}
+
+
 def test_the_benchmark_is_imported_without_what_only_some_models_need():
     extras = {"ray", "sklearn", "xgboost", "lightgbm", "matplotlib"}
     assert imported("import transformer_nfn.bench", extras | {"torch"}) == {"torch"}

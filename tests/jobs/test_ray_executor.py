@@ -205,7 +205,7 @@ with RayExecutor(sys.argv[1], cpus=0.5) as executor:
 def test_one_that_connects_leaves_the_cluster_running(executor: RayExecutor):
     address = executor._ray.get_runtime_context().gcs_address
     done = subprocess.run(
-        [sys.executable, "-c", CONNECT, address], capture_output=True, text=True, timeout=60
+        [sys.executable, "-c", CONNECT, address], capture_output=True, text=True, timeout=180
     )
     assert done.stdout == f"{2 * executor.slots} [3]\n", done.stderr
     assert [outcome.job for outcome in executor.run(abs, [1])] == [1]

@@ -3,12 +3,12 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-import torch
-
 
 @contextmanager
 def one_thread(device: str) -> Iterator[None]:
     """On a CPU, one thread: products this small gain little from a second, which others can use."""
+    import torch  # only here: executors and folders need no torch, and every worker imports them
+
     threads = torch.get_num_threads()
     if device == "cpu":
         torch.set_num_threads(1)
