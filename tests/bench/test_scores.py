@@ -12,7 +12,7 @@ from transformer_nfn.bench.registry import MODELS
 from transformer_nfn.bench.report import write_report
 from transformer_nfn.bench.results import results_json
 from transformer_nfn.bench.scores import Comparison, comparisons
-from transformer_nfn.bench.tables import main_table, winners
+from transformer_nfn.bench.tables import differences_table, main_table, winners
 from transformer_nfn.jobs import ShardFolder
 
 THRESHOLDS = [["none", 0.0], ["best 50 %", 0.5]]
@@ -222,6 +222,18 @@ def test_a_report_has_every_part(tmp_path):
     for path in pictures:
         assert path.read_bytes().startswith(b"\x89PNG")
         assert f"]({path.name})" in page
+
+
+def test_who_is_ahead_of_whom():
+    known = [fake("hyperparameters", s, 0.5) for s in range(5)]
+    (comparison,) = comparisons([*CELLS, *known], [*NOISE, "hyperparameters"])
+    lines = {
+        line.split("|")[1].strip(): line for line in differences_table(comparison).splitlines()
+    }
+    assert lines["MLP"].count("behind") == 1
+    assert lines["MLP"].count("not separated") == 1
+    assert lines["LightGBM"].endswith("ahead |")
+    assert lines["LightGBM on hyperparameters"].endswith("behind |  |")
 
 
 def test_results_have_a_record_for_each_cell_and_threshold():

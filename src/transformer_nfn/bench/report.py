@@ -111,7 +111,7 @@ class _Report:
             self._command(comparison, "main"),
             "### Kendall's τ",
             tables.main_table(comparison, _task(comparison)),
-            "### Is the best ahead?",
+            "### Who is ahead of whom",
             tables.differences_table(comparison),
             "### Cost",
             tables.cost_table(comparison),

@@ -50,14 +50,24 @@ def main_table(comparison: Comparison, task: str) -> str:
 
 
 def differences_table(comparison: Comparison) -> str:
-    """Each model against the best, paired: whether the difference is more than chance."""
-    best, *others = comparison.ranking()
+    """Each model against the best and against hyperparameters alone, paired."""
+    best = comparison.ranking()[0]
+    control = "hyperparameters" if "hyperparameters" in comparison.models else None
     rows = []
-    for other in others:
-        gap = comparison.difference(best, other)
-        verdict = "ahead" if gap.low > 0 else "not separated"
-        rows.append([MODELS[other].title, shown(gap), verdict])
-    return table(["against", f"{MODELS[best].title} is better by", "verdict"], rows)
+    for model in comparison.ranking():
+        cells = [MODELS[model].title]
+        for other in (best, control):
+            if other is not None:
+                same = model == other
+                cells.append("" if same else _verdict(comparison.difference(model, other)))
+        rows.append(cells)
+    header = ["model", f"against {MODELS[best].title}"]
+    return table(header + ["against hyperparameters alone"] * (control is not None), rows)
+
+
+def _verdict(gap: Interval) -> str:
+    word = "not separated" if not gap.excludes_zero else "ahead" if gap.mean > 0 else "behind"
+    return f"{gap.mean:+.3f} [{gap.low:+.3f}, {gap.high:+.3f}], {word}"
 
 
 def stress_table(comparison: Comparison) -> str:
