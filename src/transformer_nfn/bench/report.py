@@ -69,23 +69,25 @@ class _Report:
         self.drawn.append(self._home / name)
         return f"![{caption}]({name})"
 
-    def _command(self, comparison: Comparison, experiment: str) -> str:
+    def _command(self, comparison: Comparison, *experiments: str) -> str:
         """What computes these figures again; the zoo's name is its folder."""
         cell = next(iter(next(iter(comparison.cells.values())).values()))
         record, name = cell.record, cell.record["folder"]
-        options = f" --splits {len(comparison.splits)}"
-        options += "" if experiment == "main" else f" --experiment {experiment}"
-        if record["runs"] is not None:
-            options += f" --runs {record['runs']}"
-        if record["checkpoints"] != "epochs":
-            options += f" --checkpoints {record['checkpoints']}"
         seeds = " --seeds shared" if record["track"] == "shared" else ""
-        return (
-            "```sh\n"
-            f"tnfn zoo build {record['zoo']} --runs {record['zoo_runs']}{seeds} --out {name}\n"
-            f"tnfn bench run --zoo {name}{options} --out {self._out}\n"
-            "```"
-        )
+        lines = [f"tnfn zoo build {record['zoo']} --runs {record['zoo_runs']}{seeds} --out {name}"]
+        for experiment in experiments:
+            options = f" --splits {len(comparison.splits)}"
+            if record["runs"] is not None:
+                options += f" --runs {record['runs']}"
+            if record["checkpoints"] != "epochs":
+                options += f" --checkpoints {record['checkpoints']}"
+            if experiment != "main":
+                options += f" --experiment {experiment}"
+            elif set(comparison.models) - set(MAIN):
+                options += f" --models {','.join(comparison.models)}"
+            lines.append(f"tnfn bench run --zoo {name}{options} --out {self._out}")
+        shown = "\n".join(lines)
+        return f"```sh\n{shown}\n```"
 
     def _both_tracks(self) -> list[str]:
         parts = []
@@ -172,7 +174,7 @@ class _Report:
             parts += [
                 f"### {zoo}, {track} starts, augmented",
                 _splits(last),
-                self._command(last, "augmentation"),
+                self._command(last, "main", "augmentation"),
                 tables.augmentation_table(whole, _task(last)),
                 self._picture(
                     f"augmentation-{zoo}-{track}.png",
