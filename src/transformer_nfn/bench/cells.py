@@ -6,6 +6,7 @@ import platform
 import shutil
 import tempfile
 from collections.abc import Callable, Sequence
+from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -116,13 +117,7 @@ def run_cell(job: CellJob, watch: WatchCell | None = None) -> dict[str, Any]:
     divided = prepared(cell)
     predictor = kind.predictor(seed=cell.split, tokens=zoo.shape.tokens, device=job.device)
     state = Path(job.out) / "fits" / job.name
-    told: list[Step] = []
-
-    def tell(step: Step) -> None:
-        told.append(step)
-        if watch is not None:
-            watch(cell, step)
-
+    tell = None if watch is None else partial(watch, cell)
     with measured() as fit:
         predictor.fit(divided.train, divided.validation, state=state, watch=tell)
     with measured() as predict:
