@@ -189,7 +189,7 @@ class _Report:
             {c.record["threshold"] for c in self._cells if c.record["threshold"] is not None}
         )
         parts = []
-        for original in self._main:
+        for original in comparisons(self._cells, MAIN):
             by_threshold = {
                 bound: one
                 for bound in bounds

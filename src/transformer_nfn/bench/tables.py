@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
+from transformer_nfn.bench.data import Threshold
 from transformer_nfn.bench.published import (
     AUGMENTED_TABLE,
     CHANNELS_TABLE,
@@ -181,26 +182,19 @@ def augmentation_table(by_bound: Mapping[str, Comparison], task: str) -> str:
 
 
 def retrained_table(original: Comparison, by_threshold: Mapping[float, Comparison]) -> str:
-    """τ of models trained again above each threshold, beside those trained once."""
-    bounds = {bound.accuracy: bound for bound in original.thresholds}
-    split = next(iter(by_threshold.values())).splits
+    """τ of models trained once → trained again above each threshold, on the same test rows."""
+    splits = next(iter(by_threshold.values())).splits
+    places = [original.splits.index(split) for split in splits]
     rows = []
     for model in original.models:
         cells = [MODELS[model].title]
-        for accuracy, comparison in by_threshold.items():
-            bound = min(bounds.values(), key=lambda b: abs(b.accuracy - accuracy))
-            once = np.mean(
-                [
-                    tau
-                    for number, tau in zip(
-                        original.splits, original.by_split(model, bound), strict=True
-                    )
-                    if number in split
-                ]
-            )
-            again = comparison.tau(model).mean if model in comparison.models else None
-            cells.append(f"{once:.3f} → {_figure(again)}")
+        for accuracy, again in by_threshold.items():
+            once = original.by_split(model, Threshold("", accuracy))
+            shown_again = _figure(again.tau(model).mean if model in again.models else None)
+            cells.append(f"{np.mean([once[place] for place in places]):.3f} → {shown_again}")
         rows.append(cells)
+    tested = [f"{one.mean_of(one.models[0], 'test_rows'):.0f}" for one in by_threshold.values()]
+    rows.append(["test rows", *tested])
     return table(["model", *(f"from {100 * a:.1f} %" for a in by_threshold)], rows)
 
 
