@@ -10,9 +10,12 @@ from pathlib import Path
 import pytest
 
 DRIVER = """
-import sys, time
+import signal, sys, time
 from pathlib import Path
 from transformer_nfn.jobs import RayExecutor
+
+# Whoever runs the tests in the background may have switched Ctrl-C off for them.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 def sleep(path):
     path.touch()
