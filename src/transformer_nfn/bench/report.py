@@ -102,7 +102,7 @@ class _Report:
         return parts
 
     def _zoo(self, comparison: Comparison) -> list[str]:
-        file = f"{comparison.zoo}-{comparison.track}".replace(" ", "-").replace(",", "")
+        file = _file(comparison)
         rows = sum(
             comparison.cells[comparison.models[0]][s].record["test_rows"] for s in comparison.splits
         )
@@ -152,7 +152,7 @@ class _Report:
                     f"### {comparison.zoo}, {comparison.track} starts, {experiment}",
                     _splits(comparison),
                     self._command(comparison, experiment),
-                    tables.variants_table(comparison, _task(comparison)),
+                    tables.variants_table(comparison, experiment, _task(comparison)),
                 ]
         return [f"## {title}", *parts] if parts else []
 
@@ -177,7 +177,7 @@ class _Report:
                 self._command(last, "main", "augmentation"),
                 tables.augmentation_table(whole, _task(last)),
                 self._picture(
-                    f"augmentation-{zoo}-{track}.png",
+                    f"augmentation-{_file(last)}.png",
                     "τ under augmentation",
                     pictures.augmentation(whole),
                 ),
@@ -211,6 +211,10 @@ def _place(comparison: Comparison) -> tuple[int, str, str]:
     order = ("mnist-small", "agnews-small", "digits-mini")
     place = order.index(comparison.zoo) if comparison.zoo in order else len(order)
     return place, comparison.zoo, comparison.track
+
+
+def _file(comparison: Comparison) -> str:
+    return f"{comparison.zoo}-{comparison.track}".replace(" ", "-").replace(",", "")
 
 
 def _count_runs(comparison: Comparison) -> int:

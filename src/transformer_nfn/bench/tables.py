@@ -147,9 +147,10 @@ def tracks_table(independent: Comparison, shared: Comparison, task: str) -> str:
     return table([*header, "paper (shared start, 16,000 runs)"], rows)
 
 
-def variants_table(comparison: Comparison, task: str) -> str:
+def variants_table(comparison: Comparison, experiment: str, task: str) -> str:
     """Variants of Transformer-NFN, with the paper's figure where there is one."""
-    known = {**COMPONENTS_TABLE.get(task, {}), **CHANNELS_TABLE.get(task, {})}
+    published = COMPONENTS_TABLE if experiment == "components" else CHANNELS_TABLE
+    known = published.get(task, {})
     rows = []
     for model in comparison.models:
         parameters = comparison.mean_of(model, "parameters")
@@ -169,16 +170,18 @@ def variants_table(comparison: Comparison, task: str) -> str:
 def augmentation_table(by_bound: Mapping[str, Comparison], task: str) -> str:
     """τ where both training and test set hold every net twice, once moved by the group."""
     models = list(dict.fromkeys(m for comparison in by_bound.values() for m in comparison.models))
+    published = AUGMENTED_TABLE.get(task, {})
     rows = []
     for model in models:
         cells = [MODELS[model].title]
         for comparison in by_bound.values():
             known = model in comparison.models
             cells.append(shown(comparison.tau(model)) if known else "")
-        paper = AUGMENTED_TABLE.get(task, {}).get(model)
-        cells.append("" if paper is None else " / ".join(f"{tau:.3f}" for tau in paper))
+        if published:
+            cells.append(" / ".join(f"{tau:.3f}" for tau in published.get(model, ())))
         rows.append(cells)
-    return table(["model", *by_bound, "paper: original / ±1 / ±10 / ±100"], rows)
+    header = ["model", *by_bound]
+    return table(header + ["paper: original / ±1 / ±10 / ±100"] * bool(published), rows)
 
 
 def retrained_table(original: Comparison, by_threshold: Mapping[float, Comparison]) -> str:
