@@ -97,34 +97,14 @@ def test_a_cell_that_fails_is_reported_and_the_exit_code_says_so(
         return computed(cell)
 
     monkeypatch.setattr(cells_module, "prepared", broken)
-    result = tnfn(
-        "bench",
-        "run",
-        "--zoo",
-        zoo_folder,
-        "--out",
-        tmp_path,
-        "--models",
-        "hyperparameters",
-        "--splits",
-        2,
-    )
+    command = ["bench", "run", "--zoo", zoo_folder, "--out", tmp_path]
+    command += ["--models", "hyperparameters", "--splits", 2]
+    result = tnfn(*command)
     assert result.exit_code == 1
     assert "planted" in result.stderr
     assert "run the same command again" in result.stderr
-    monkeypatch.undo()
-    well(
-        "bench",
-        "run",
-        "--zoo",
-        zoo_folder,
-        "--out",
-        tmp_path,
-        "--models",
-        "hyperparameters",
-        "--splits",
-        2,
-    )
+    monkeypatch.setattr(cells_module, "prepared", computed)
+    well(*command)
 
 
 def test_a_fitted_model_ranks_files(zoo_folder, tmp_path):

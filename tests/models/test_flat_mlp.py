@@ -1,6 +1,7 @@
 import pytest
 import torch
 
+from tests.models.checks import assert_gradients_reach, assert_seeded
 from tests.nets import PAPER_SPEC, paper_nets
 from tests.strategies import generator
 from transformer_nfn.group import random_element, relative_error
@@ -40,17 +41,11 @@ def test_inputs_then_read_is_forward() -> None:
 
 
 def test_gradients_reach_every_parameter() -> None:
-    m = model()
-    m(NET).square().sum().backward()
-    assert all(p.grad is not None and p.grad.abs().sum() > 0 for p in m.parameters())
+    assert_gradients_reach(model(), NET)
 
 
 def test_same_seed_same_model_and_the_global_generator_is_untouched() -> None:
-    state = torch.random.get_rng_state()
-    first, second, other = model().state_dict(), model().state_dict(), model(1).state_dict()
-    assert all(torch.equal(first[name], second[name]) for name in first)
-    assert not any(torch.equal(first[name], other[name]) for name in first)
-    assert torch.equal(torch.random.get_rng_state(), state)
+    assert_seeded(model)
 
 
 def test_networks_of_other_sizes_are_refused() -> None:

@@ -2,6 +2,7 @@ import pytest
 import torch
 from hypothesis import given
 
+from tests.models.checks import assert_gradients_reach, assert_seeded
 from tests.nets import PAPER_SPEC, paper_nets
 from tests.strategies import generator, seeds
 from transformer_nfn.group import random_element, relative_error
@@ -93,19 +94,13 @@ def test_logits_of_any_size_are_read(scale: float) -> None:
 
 def test_gradients_reach_every_parameter() -> None:
     m = model()
-    m(NET).square().sum().backward()
-    assert all(p.grad is not None and p.grad.abs().sum() > 0 for p in m.parameters())
+    assert_gradients_reach(m, NET)
     assert m.probes.grad is not None
     assert (m.probes.grad.flatten(1).abs().sum(dim=1) > 0).all()
 
 
 def test_same_seed_same_model_and_the_global_generator_is_untouched() -> None:
-    state = torch.random.get_rng_state()
-    first, second = model().state_dict(), model().state_dict()
-    other = model(seed=1).state_dict()
-    assert all(torch.equal(first[name], second[name]) for name in first)
-    assert not any(torch.equal(first[name], other[name]) for name in first)
-    assert torch.equal(torch.random.get_rng_state(), state)
+    assert_seeded(lambda seed: model(seed=seed))
 
 
 def test_networks_of_other_sizes_are_refused() -> None:

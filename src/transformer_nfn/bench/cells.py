@@ -5,7 +5,7 @@ import json
 import platform
 import shutil
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import partial
 from importlib.metadata import version
 from pathlib import Path
@@ -128,7 +128,7 @@ def run_cell(job: CellJob, watch: WatchCell | None = None) -> dict[str, Any]:
     accuracy = divided.test.accuracy
     record: dict[str, Any] = {
         **cell.model_dump(),
-        "zoo": zoo_name(zoo),
+        "zoo": zoo.name or Path(zoo.url).name,
         "folder": Path(cell.zoo).name,
         "track": track_of(zoo),
         "task": divided.test.table.column("task")[0].as_py(),
@@ -180,7 +180,8 @@ def prepared(cell: Cell) -> Divided:
             Examples.cat([side, moved_by_group(side, bound, seed=_SEED + 2 + number)])
             for number, side in enumerate(sides)
         ]
-    check_split(*sides)
+    if cell.threshold is not None or cell.augment is not None:
+        check_split(*sides)  # `divide` has checked what it gave, not what was made of it
     return Divided(*sides)
 
 
@@ -196,12 +197,6 @@ def moved_by_group(examples: Examples, matrices: MatrixSampler, seed: int) -> Ex
     return examples.moved(element)
 
 
-def zoo_name(zoo: Zoo) -> str:
-    """The name of its recipe, or of its folder."""
-    recipe = zoo.description.get("recipe", zoo.description.get("source", {}))
-    return str(recipe.get("name") or Path(zoo.url).name)
-
-
 class Finished(NamedTuple):
     """A finished cell: its record, and a prediction for each test row."""
 
@@ -214,12 +209,11 @@ class Finished(NamedTuple):
         return values
 
 
-def finished_cells(out: str | Path, names: Sequence[str] | None = None) -> list[Finished]:
-    """The finished cells of a benchmark, all or those named, sorted by name."""
+def finished_cells(out: str | Path) -> list[Finished]:
+    """The finished cells of a benchmark, sorted by name."""
     folder = ShardFolder(cells_url(out))
-    there = sorted(folder.names() if names is None else {f"{name}.parquet" for name in names})
     read = []
-    for name in there:
+    for name in sorted(folder.names()):
         table = folder.read(name)
         read.append(Finished(json.loads(table.schema.metadata[_METADATA]), table))
     return read

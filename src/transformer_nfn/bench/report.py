@@ -71,8 +71,7 @@ class _Report:
 
     def _command(self, comparison: Comparison, *experiments: str) -> str:
         """What computes these figures again; the zoo's name is its folder."""
-        cell = next(iter(next(iter(comparison.cells.values())).values()))
-        record, name = cell.record, cell.record["folder"]
+        record, name = comparison.record, comparison.record["folder"]
         seeds = " --seeds shared" if record["track"] == "shared" else ""
         lines = [f"tnfn zoo build {record['zoo']} --runs {record['zoo_runs']}{seeds} --out {name}"]
         for experiment in experiments:
@@ -97,7 +96,7 @@ class _Report:
         for zoo, by_track in by_zoo.items():
             if set(by_track) == {"independent", "shared"}:
                 one, other = by_track["independent"], by_track["shared"]
-                both = tables.tracks_table(one, other, _task(one))
+                both = tables.tracks_table(one, other, one.record["task"])
                 parts += [f"## {zoo}: both tracks side by side", _TRACKS, both]
         return parts
 
@@ -112,7 +111,7 @@ class _Report:
             f"{_count_runs(comparison):,} runs.",
             self._command(comparison, "main"),
             "### Kendall's τ",
-            tables.main_table(comparison, _task(comparison)),
+            tables.main_table(comparison, comparison.record["task"]),
             "### Who is ahead of whom",
             tables.differences_table(comparison),
             "### Cost",
@@ -152,7 +151,7 @@ class _Report:
                     f"### {comparison.zoo}, {comparison.track} starts, {experiment}",
                     _splits(comparison),
                     self._command(comparison, experiment),
-                    tables.variants_table(comparison, experiment, _task(comparison)),
+                    tables.variants_table(comparison, experiment, comparison.record["task"]),
                 ]
         return [f"## {title}", *parts] if parts else []
 
@@ -175,7 +174,7 @@ class _Report:
                 f"### {zoo}, {track} starts, augmented",
                 _splits(last),
                 self._command(last, "main", "augmentation"),
-                tables.augmentation_table(whole, _task(last)),
+                tables.augmentation_table(whole, last.record["task"]),
                 self._picture(
                     f"augmentation-{_file(last)}.png",
                     "τ under augmentation",
@@ -188,12 +187,13 @@ class _Report:
         bounds = sorted(
             {c.record["threshold"] for c in self._cells if c.record["threshold"] is not None}
         )
+        again = {bound: comparisons(self._cells, MAIN, threshold=bound) for bound in bounds}
         parts = []
         for original in comparisons(self._cells, MAIN):
             by_threshold = {
                 bound: one
-                for bound in bounds
-                for one in comparisons(self._cells, MAIN, threshold=bound)
+                for bound, ones in again.items()
+                for one in ones
                 if (one.zoo, one.track) == (original.zoo, original.track)
             }
             if by_threshold:
@@ -220,10 +220,6 @@ def _file(comparison: Comparison) -> str:
 def _count_runs(comparison: Comparison) -> int:
     cells = comparison.cells[comparison.models[0]]
     return len({run for s in comparison.splits for run in cells[s].table.column("run").to_pylist()})
-
-
-def _task(comparison: Comparison) -> str:
-    return str(next(iter(next(iter(comparison.cells.values())).values())).record["task"])
 
 
 def _splits(comparison: Comparison) -> str:

@@ -73,6 +73,11 @@ class Comparison:
                     )
 
     @property
+    def record(self) -> dict[str, Any]:
+        """The record of one cell, for what all of them share: folder, task, runs, thresholds."""
+        return next(iter(next(iter(self.cells.values())).values())).record
+
+    @property
     def models(self) -> list[str]:
         """The models, in the order given."""
         return list(self.cells)
@@ -85,8 +90,7 @@ class Comparison:
     @cached_property
     def thresholds(self) -> list[Threshold]:
         """Quantiles of the zoo's accuracies and the paper's thresholds; see `data.thresholds`."""
-        record = next(iter(self.cells.values()))[self.splits[0]].record
-        return [Threshold(name, accuracy) for name, accuracy in record["thresholds"]]
+        return [Threshold(name, accuracy) for name, accuracy in self.record["thresholds"]]
 
     def _accuracy(self, split: int) -> np.ndarray:
         return next(iter(self.cells.values()))[split].column("test_accuracy")

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, Literal, get_args
+from typing import Any, Literal, NamedTuple, get_args
 
 import numpy as np
 from jaxtyping import Float32, Float64
@@ -122,9 +122,8 @@ class TreePredictor:
         rows, held_out = self._rows(train), self._rows(validation)
         fit = {"xgboost": _xgboost, "lightgbm": _lightgbm, "forest": _random_forest}[self.library]
         try:
-            forest, predicted = fit(
-                rows, train.accuracy, held_out, validation.accuracy, self.settings, self.seed
-            )
+            data = _Data(rows, train.accuracy, held_out, validation.accuracy)
+            forest, predicted = fit(data, self.settings, self.seed)
             forest.check(rows.shape[1])
             # Whether the arrays say what the library says; a new version may write other text.
             worst = np.abs(forest.predict(rows) - predicted).max(initial=0.0)
@@ -181,27 +180,27 @@ class TreePredictor:
         return rows
 
 
+class _Data(NamedTuple):
+    """What trees are grown on, and what is held out to stop early."""
+
+    rows: Float32[np.ndarray, "n f"]
+    target: Float64[np.ndarray, " n"]
+    held_out: Float32[np.ndarray, "m f"]
+    held_out_target: Float64[np.ndarray, " m"]
+
+
+def _given(**parameters: float | int | None) -> dict[str, float | int]:
+    """Only what is set: the rest is the library's own."""
+    return {name: value for name, value in parameters.items() if value is not None}
+
+
 #: What each library gives: its trees, and what it predicts itself for the training rows.
 _Fitted = tuple[Forest, np.ndarray]
 
 
-def _xgboost(
-    rows: Float32[np.ndarray, "n f"],
-    target: Float64[np.ndarray, " n"],
-    held_out: Float32[np.ndarray, "m f"],
-    held_out_target: Float64[np.ndarray, " m"],
-    settings: TreeSettings,
-    seed: int,
-) -> _Fitted:
+def _xgboost(data: _Data, settings: TreeSettings, seed: int) -> _Fitted:
     import xgboost
 
-    chosen = {
-        "max_depth": settings.max_depth,
-        "eta": settings.learning_rate,
-        "colsample_bytree": settings.feature_fraction,
-        "subsample": settings.row_fraction,
-        "max_bin": settings.max_bin,
-    }
     parameters: dict[str, Any] = {
         "objective": "reg:squarederror",
         "tree_method": "hist",
@@ -210,41 +209,35 @@ def _xgboost(
         "nthread": 1,
         "seed": seed,
         "verbosity": 0,
-        **{name: value for name, value in chosen.items() if value is not None},
+        **_given(
+            max_depth=settings.max_depth,
+            eta=settings.learning_rate,
+            colsample_bytree=settings.feature_fraction,
+            subsample=settings.row_fraction,
+            max_bin=settings.max_bin,
+        ),
     }
-    data = xgboost.DMatrix(rows, target, nthread=1)
-    stop = settings.early_stopping
-    watched = [(xgboost.DMatrix(held_out, held_out_target, nthread=1), "validation")]
+    matrix = xgboost.DMatrix(data.rows, data.target, nthread=1)
+    stop, watched = settings.early_stopping, []
+    if stop:
+        held_out = xgboost.DMatrix(data.held_out, data.held_out_target, nthread=1)
+        watched = [(held_out, "validation")]
     booster = xgboost.train(
         parameters,
-        data,
+        matrix,
         settings.rounds,
-        evals=watched if stop else [],
+        evals=watched,
         early_stopping_rounds=stop,
         verbose_eval=False,
     )
     rounds = booster.best_iteration + 1 if stop else settings.rounds
-    predicted = booster.predict(data, iteration_range=(0, rounds))
+    predicted = booster.predict(matrix, iteration_range=(0, rounds))
     return from_xgboost(bytes(booster.save_raw("json")), rounds), predicted
 
 
-def _lightgbm(
-    rows: Float32[np.ndarray, "n f"],
-    target: Float64[np.ndarray, " n"],
-    held_out: Float32[np.ndarray, "m f"],
-    held_out_target: Float64[np.ndarray, " m"],
-    settings: TreeSettings,
-    seed: int,
-) -> _Fitted:
+def _lightgbm(data: _Data, settings: TreeSettings, seed: int) -> _Fitted:
     import lightgbm
 
-    chosen = {
-        "max_depth": settings.max_depth,
-        "learning_rate": settings.learning_rate,
-        "feature_fraction": settings.feature_fraction,
-        "bagging_fraction": settings.row_fraction,
-        "max_bin": settings.max_bin,
-    }
     parameters: dict[str, Any] = {
         "objective": "regression",
         "num_leaves": settings.max_leaves,
@@ -257,32 +250,31 @@ def _lightgbm(
         # It keeps 256 numbers of each feature for each leaf: 20 GB for all weights and 256 leaves.
         "histogram_pool_size": 1024,  # MB
         "verbosity": -1,
-        **{name: value for name, value in chosen.items() if value is not None},
+        **_given(
+            max_depth=settings.max_depth,
+            learning_rate=settings.learning_rate,
+            feature_fraction=settings.feature_fraction,
+            bagging_fraction=settings.row_fraction,
+            max_bin=settings.max_bin,
+        ),
     }
-    data = lightgbm.Dataset(rows, target, params=parameters)
+    dataset = lightgbm.Dataset(data.rows, data.target, params=parameters)
     stop = settings.early_stopping
     booster = lightgbm.train(
         parameters,
-        data,
+        dataset,
         settings.rounds,
-        valid_sets=[data.create_valid(held_out, held_out_target)] if stop else None,
+        valid_sets=[dataset.create_valid(data.held_out, data.held_out_target)] if stop else None,
         callbacks=[lightgbm.early_stopping(stop, verbose=False)] if stop else None,
     )
     # Both stop at the best round.
-    return from_lightgbm(booster.model_to_string()), np.asarray(booster.predict(rows))
+    return from_lightgbm(booster.model_to_string()), np.asarray(booster.predict(data.rows))
 
 
-def _random_forest(
-    rows: Float32[np.ndarray, "n f"],
-    target: Float64[np.ndarray, " n"],
-    held_out: Float32[np.ndarray, "m f"],
-    held_out_target: Float64[np.ndarray, " m"],
-    settings: TreeSettings,
-    seed: int,
-) -> _Fitted:
+def _random_forest(data: _Data, settings: TreeSettings, seed: int) -> _Fitted:
     from sklearn.ensemble import RandomForestRegressor  # type: ignore[import-untyped]
 
-    usual = 1.0 if rows.shape[1] <= FEW else FOREST_FEATURES
+    usual = 1.0 if data.rows.shape[1] <= FEW else FOREST_FEATURES
     grown = RandomForestRegressor(
         n_estimators=settings.rounds,
         max_depth=settings.max_depth,
@@ -291,5 +283,5 @@ def _random_forest(
         max_features=settings.feature_fraction or usual,
         n_jobs=1,
         random_state=seed,
-    ).fit(rows, target)
-    return from_sklearn([tree.tree_ for tree in grown.estimators_]), grown.predict(rows)
+    ).fit(data.rows, data.target)
+    return from_sklearn([tree.tree_ for tree in grown.estimators_]), grown.predict(data.rows)

@@ -55,6 +55,13 @@ class Zoo:
             )
         self.description = described
 
+    @property
+    def name(self) -> str | None:
+        """The name of the recipe or source that it was made from, if it has one."""
+        made_from = self.description.get("recipe", self.description.get("source", {}))
+        name: str | None = made_from.get("name")
+        return name
+
     def names(self) -> list[str]:
         """The committed shards, sorted.
 

@@ -24,7 +24,7 @@ def summarize(zoo: Zoo) -> dict[str, Any]:
     by_checkpoint = good.group_by("checkpoint").aggregate([("test_accuracy", "mean")]).to_pylist()
     return {
         "zoo": zoo.url,
-        "recipe": zoo.description.get("recipe", zoo.description.get("source", {})).get("name"),
+        "recipe": zoo.name,
         "runs": pc.count_distinct(table.column("run")).as_py(),
         "rows": len(table),
         "shards": len(names),
