@@ -13,8 +13,11 @@ from transformer_nfn.group import (
 from transformer_nfn.space import (
     GROUPED,
     PAPER,
+    RELU,
     RESIDUAL,
+    ROTARY,
     BlockSpec,
+    DeclarationError,
     Kind,
     ShapeError,
     WeightBatch,
@@ -190,3 +193,63 @@ def test_float32_weights_are_moved_in_float64_and_stay_float32() -> None:
     got, exact = g(batch), g(batch.to(dtype=torch.float64))
     assert got.dtype == torch.float32
     assert relative_error(got, exact) < torch.finfo(torch.float32).eps
+
+
+ROTARY_SPEC = BlockSpec(
+    ROTARY, D=5, groups=2, heads_per_group=3, D_k=4, D_v=7, D_A=6
+)  # all sizes differ
+RELU_SPEC = BlockSpec(RELU, D=5, heads=2, D_k=3, D_v=4, D_A=6)
+
+
+@pytest.mark.parametrize("spec", [ROTARY_SPEC, RELU_SPEC], ids=["rotary", "relu"])
+def test_group_laws_hold_for_rotary_and_scaled_axes(spec: BlockSpec) -> None:
+    seed = generator(0)
+    batch = WeightBatch.random(spec, networks=2, blocks=2, generator=seed, dtype=torch.float64)
+    g, h = (random_element(spec, networks=2, blocks=2, generator=seed) for _ in range(2))
+    identity = GroupElement.identity(spec, networks=2, blocks=2)
+    for left, right in [
+        ((g @ h)(batch), g(h(batch))),
+        (identity(batch), batch),
+        (g.inverse()(g(batch)), batch),
+        ((g @ g.inverse())(batch), batch),
+    ]:
+        assert relative_error(left, right) <= LAW
+    assert relative_error(g(batch), batch) > 0.1
+
+
+def test_a_rotary_element_keeps_the_complex_product_of_each_pair() -> None:
+    seed = generator(1)
+    batch = WeightBatch.random(
+        ROTARY_SPEC, networks=1, blocks=1, generator=seed, dtype=torch.float64
+    )
+    parts = dict(GroupElement.identity(ROTARY_SPEC).parts)
+    parts["k"] = random_element(ROTARY_SPEC, generator=seed).parts["k"]
+    moved = GroupElement(ROTARY_SPEC, parts)(batch)
+
+    def products(weights: WeightBatch) -> torch.Tensor:
+        q, k = (torch.complex(*weights[name][0, 0, 0].chunk(2, dim=-1)) for name in "QK")
+        return torch.einsum("gmxj,gyj->gmxyj", q, k.conj())
+
+    assert (
+        relative_error(torch.view_as_real(products(moved)), torch.view_as_real(products(batch)))
+        < 1e-12
+    )
+    # Without the conjugate it is no invariant: the control that the test sees something.
+    moved_k = moved.replace({"K": batch["K"]})
+    assert (
+        relative_error(torch.view_as_real(products(moved_k)), torch.view_as_real(products(batch)))
+        > 0.1
+    )
+
+
+def test_scales_of_relu_neurons_are_positive_and_rotary_sizes_even() -> None:
+    assert (random_element(RELU_SPEC, generator=generator(2)).parts["s"] > 0).all()
+    with pytest.raises(DeclarationError, match="its size is even, not 3"):
+        BlockSpec(ROTARY, D=5, groups=2, heads_per_group=1, D_k=3, D_v=7, D_A=6)
+
+
+def test_layers_refuse_rotary_and_scaled_axes() -> None:
+    from transformer_nfn.layers import equivariant_rows
+
+    with pytest.raises(DeclarationError, match="layers do not know"):
+        equivariant_rows(ROTARY)

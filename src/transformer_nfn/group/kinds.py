@@ -1,7 +1,7 @@
 """What each kind of axis contributes to a group element.
 
-A kind is a class with these methods; `KINDS` names those the group has. Another kind of axis
-(rotary, scaled) is another class here and another entry there: nothing else knows of them.
+A kind is a class with these methods; `KINDS` names those the group has. Another kind of axis is
+another class here and another entry there: nothing else knows of them.
 
 Shapes: a part is "n l", the axes that index it (`per`), and what the kind needs for one axis of
 size s. Parts of two elements broadcast over n and l.
@@ -129,5 +129,94 @@ class Linear:
         return (rows.to(dtype) @ matrix).to(rows.dtype)
 
 
+class Rotary:
+    """Complex numbers c, one for each pair (j, j + s/2): rows · c, rows / c̄ on the dual axis.
+
+    Rotary positions multiply the pair j of a query at position t by e^(iθ_j t), and the score is
+    the real part of Σ_j q_j k̄_j e^(iθ_j (t - t')). It stays as it is exactly if q_j k̄_j does.
+    """
+
+    def part_shape(self, size: int) -> tuple[int, ...]:
+        """A real and an imaginary part for each pair."""
+        return (size // 2, 2)
+
+    def identity(self, outer: tuple[int, ...], size: int) -> Tensor:
+        """All ones."""
+        one = torch.tensor([1.0, 0.0], dtype=torch.float64)
+        return one.expand(*outer, size // 2, 2)
+
+    def sample(
+        self,
+        outer: tuple[int, ...],
+        size: int,
+        generator: torch.Generator,
+        matrices: MatrixSampler,
+    ) -> Tensor:
+        """Lengths from the given sampler, angles uniform."""
+        shape = (*outer, size // 2)
+        angle = torch.rand(shape, generator=generator, dtype=torch.float64) * (2 * torch.pi)
+        length = matrices(shape, 1, generator)[..., 0, 0].abs()
+        return torch.view_as_real(torch.polar(length, angle))
+
+    def compose(self, first: Tensor, second: Tensor) -> Tensor:
+        """The product of the numbers."""
+        return torch.view_as_real(torch.view_as_complex(first) * torch.view_as_complex(second))
+
+    def inverse(self, part: Tensor) -> Tensor:
+        """One divided by the number."""
+        return torch.view_as_real(torch.view_as_complex(part).reciprocal())
+
+    def act(self, rows: Tensor, part: Tensor, dual: bool) -> Tensor:
+        """Multiply each pair, in the wider of both dtypes."""
+        dtype = torch.promote_types(rows.dtype, part.dtype)
+        number = torch.view_as_complex(part.to(dtype).contiguous())
+        if dual:
+            number = number.conj().reciprocal()
+        re, im = rows.to(dtype).chunk(2, dim=-1)
+        moved = torch.complex(re, im) * number.unsqueeze(-2)
+        return torch.cat([moved.real, moved.imag], dim=-1).to(rows.dtype)
+
+
+class Scaled:
+    """Positive numbers λ: rows · λ, rows / λ on the dual axis."""
+
+    def part_shape(self, size: int) -> tuple[int, ...]:
+        """One number for each entry."""
+        return (size,)
+
+    def identity(self, outer: tuple[int, ...], size: int) -> Tensor:
+        """All ones."""
+        return torch.ones((*outer, size), dtype=torch.float64)
+
+    def sample(
+        self,
+        outer: tuple[int, ...],
+        size: int,
+        generator: torch.Generator,
+        matrices: MatrixSampler,
+    ) -> Tensor:
+        """Sizes of numbers from the given sampler."""
+        return matrices((*outer, size), 1, generator)[..., 0, 0].abs()
+
+    def compose(self, first: Tensor, second: Tensor) -> Tensor:
+        """The product."""
+        return first * second
+
+    def inverse(self, part: Tensor) -> Tensor:
+        """One divided by each number."""
+        return part.reciprocal()
+
+    def act(self, rows: Tensor, part: Tensor, dual: bool) -> Tensor:
+        """Scale each entry, in the wider of both dtypes."""
+        dtype = torch.promote_types(rows.dtype, part.dtype)
+        scale = part.to(dtype).unsqueeze(-2)
+        return (rows / scale if dual else rows * scale).to(rows.dtype)
+
+
 #: The kinds the group acts on; free axes have none.
-KINDS: dict[Kind, KindAction] = {Kind.PERMUTED: Permuted(), Kind.LINEAR: Linear()}
+KINDS: dict[Kind, KindAction] = {
+    Kind.PERMUTED: Permuted(),
+    Kind.LINEAR: Linear(),
+    Kind.ROTARY: Rotary(),
+    Kind.SCALED: Scaled(),
+}

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from itertools import combinations
 from math import prod
 
-from transformer_nfn.space import Block, Index, Kind
+from transformer_nfn.space import Block, DeclarationError, Index, Kind
 
 #: The source of a constant row: no weights at all.
 CONSTANT = "1"
@@ -103,6 +103,11 @@ def invariant_rows(block: Block) -> tuple[Row, ...]:
 
 
 def _rows(block: Block, targets: dict[str, tuple[Index, ...]]) -> tuple[Row, ...]:
+    if not block.layered:
+        raise DeclarationError(
+            f"block {block.name!r} has rotary or scaled axes, which layers do not know; declare "
+            f"them linear and permuted: a layer for the larger group serves the smaller one"
+        )
     sources = {name: p.indices for name, p in block.products.items()}
     sources |= dict(block.tensors)
     sources[CONSTANT] = ()

@@ -10,10 +10,21 @@ from transformer_nfn.space.axes import (
     linear,
     parse_indices,
     permuted,
+    rotary,
+    scaled,
 )
 from transformer_nfn.space.balancing import Balanced, balance
 from transformer_nfn.space.block import Block, BlockFunction, Factor, Product, declare
-from transformer_nfn.space.blocks import BLOCKS, GATED, GROUPED, PAPER, RESIDUAL, RESIDUAL_NO_BO
+from transformer_nfn.space.blocks import (
+    BLOCKS,
+    GATED,
+    GROUPED,
+    PAPER,
+    RELU,
+    RESIDUAL,
+    RESIDUAL_NO_BO,
+    ROTARY,
+)
 from transformer_nfn.space.errors import DeclarationError, ShapeError
 from transformer_nfn.space.functions import layer_norm, multi_head, rms_norm, sine_positions
 from transformer_nfn.space.net import NetBatch, apply_blocks, apply_net, apply_paper_net
@@ -27,9 +38,11 @@ __all__ = [
     "GLOSSARY",
     "GROUPED",
     "PAPER",
+    "RELU",
     "RESERVED",
     "RESIDUAL",
     "RESIDUAL_NO_BO",
+    "ROTARY",
     "Axis",
     "Balanced",
     "Block",
@@ -56,5 +69,7 @@ __all__ = [
     "parse_indices",
     "permuted",
     "rms_norm",
+    "rotary",
+    "scaled",
     "sine_positions",
 ]

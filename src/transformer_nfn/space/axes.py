@@ -31,6 +31,7 @@ GLOSSARY = {
     "v": "value coordinates, D_v",
     "r": "output of the attention where no skip connection reads it, D",
     "a": "hidden neurons of the MLP, D_A",
+    "s": "the scale of one hidden neuron, 1",
 }
 
 
@@ -43,6 +44,16 @@ class Kind(Enum):
     """By a permutation."""
     LINEAR = "linear"
     """By an invertible matrix; on the dual axis, written with a star, by its inverse transpose."""
+    ROTARY = "rotary"
+    """By a nonzero complex number for each pair of coordinates (j, j + size/2); on the dual axis
+    by the inverse of its conjugate. It is what rotary positions leave of an invertible matrix."""
+    SCALED = "scaled"
+    """By a positive number for each coordinate, by its inverse on the dual axis."""
+
+    @property
+    def has_dual(self) -> bool:
+        """Whether the group acts on the starred side by the inverse."""
+        return self in (Kind.LINEAR, Kind.ROTARY, Kind.SCALED)
 
 
 @dataclass(frozen=True)
@@ -51,7 +62,7 @@ class Axis:
 
     Attributes:
         kind: What the group does to it.
-        size: A size symbol, or a symbol plus a number: ``"D"``, ``"D + 1"``.
+        size: A size symbol, a symbol plus a number, or a number: ``"D"``, ``"D + 1"``, ``"1"``.
         per: Labels of permuted axes; the axis has a group element of its own for each of their
             indices. Keys have one matrix for each head: ``per=("h",)``.
     """
@@ -63,26 +74,26 @@ class Axis:
     def __post_init__(self) -> None:
         if not _SIZE.fullmatch(self.size):
             raise DeclarationError(
-                f"size {self.size!r} is not a symbol or a symbol plus a number; "
-                f"write for example 'D' or 'D + 1'"
+                f"size {self.size!r} is not a symbol, a symbol plus a number or a number; "
+                f"write for example 'D', 'D + 1' or '1'"
             )
 
     @property
     def symbol(self) -> str:
-        """The size symbol without its offset."""
+        """The size symbol without its offset; empty for a plain number."""
         match = _SIZE.fullmatch(self.size)
         assert match is not None
-        return match["symbol"]
+        return match["symbol"] or ""
 
     @property
     def offset(self) -> int:
         """What is added to the size symbol."""
         match = _SIZE.fullmatch(self.size)
         assert match is not None
-        return int(match["offset"] or 0)
+        return int(match["offset"] or match["number"] or 0)
 
 
-_SIZE = re.compile(r"(?P<symbol>[A-Za-z_]\w*)(?: \+ (?P<offset>\d+))?")
+_SIZE = re.compile(r"(?P<symbol>[A-Za-z_]\w*)(?: \+ (?P<offset>\d{1,9}))?|(?P<number>[1-9]\d{0,8})")
 
 
 def free(size: str) -> Axis:
@@ -98,6 +109,16 @@ def permuted(size: str, per: str = "") -> Axis:
 def linear(size: str, per: str = "") -> Axis:
     """An axis that GL acts on, with a matrix for each index of the axes in `per`."""
     return Axis(Kind.LINEAR, size, tuple(per.split()))
+
+
+def rotary(size: str, per: str = "") -> Axis:
+    """An axis of pairs (j, j + size/2), with complex numbers for each index of `per`."""
+    return Axis(Kind.ROTARY, size, tuple(per.split()))
+
+
+def scaled(size: str, per: str = "") -> Axis:
+    """An axis of positive scales, with scales for each index of the axes in `per`."""
+    return Axis(Kind.SCALED, size, tuple(per.split()))
 
 
 class Index(NamedTuple):

@@ -87,6 +87,12 @@ class Block:
         """
         return tuple(t for t, axes in self.tensors.items() if not self.of_kind(axes, Kind.LINEAR))
 
+    @property
+    def layered(self) -> bool:
+        """Whether layers can be derived: they know free, permuted and linear axes."""
+        known = (Kind.FREE, Kind.PERMUTED, Kind.LINEAR)
+        return all(axis.kind in known for axis in self.axes.values())
+
     def to_dict(self) -> dict[str, Any]:
         """The declaration as plain data, without the function it computes."""
         return {
@@ -212,8 +218,10 @@ def _check_indices(block: Block, name: str, indices: tuple[Index, ...]) -> None:
         axis = block.axes[index.label]
         if labels.count(index.label) > 1:
             raise DeclarationError(f"{where}: axis {index.label!r} occurs twice")
-        if index.dual and axis.kind is not Kind.LINEAR:
-            raise DeclarationError(f"{where}: only linear axes have a dual, not {index.label!r}")
+        if index.dual and not axis.kind.has_dual:
+            raise DeclarationError(
+                f"{where}: free and permuted axes have no dual, so no star at {index.label!r}"
+            )
         if missing := [outer for outer in axis.per if outer not in labels]:
             raise DeclarationError(f"{where}: axis {index.label!r} needs {missing} beside it")
 

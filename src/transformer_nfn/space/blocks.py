@@ -1,11 +1,11 @@
-"""The four blocks that ship with the package, each a table.
+"""The blocks that ship with the package, each a table.
 
 A new architecture is a new table: see "Declare your own block" in the documentation.
 """
 
 from types import MappingProxyType
 
-from transformer_nfn.space.axes import free, linear, permuted
+from transformer_nfn.space.axes import free, linear, permuted, rotary, scaled
 from transformer_nfn.space.block import declare
 from transformer_nfn.space.functions import gated_block, grouped_block, paper_block, residual_block
 
@@ -112,7 +112,45 @@ GROUPED = declare(
     function=grouped_block,
 )
 
-#: Shipped declarations by name.
+#: `RESIDUAL` with ReLU between A and B, where each neuron has a positive scale of its own. For
+#: identity, not for layers.
+RELU = declare(
+    "relu",
+    {**_RESIDUAL_AXES, "s": scaled("1", per="a")},
+    {**_RESIDUAL_TENSORS, "A": "x a s", "bA": "a s", "B": "a s* x", "bO": "x"},
+    _RESIDUAL_PRODUCTS,
+)
+
+#: The Llama family as it is: rotary positions, grouped queries, a gated MLP whose linear branch
+#: has a nonzero scale for each neuron, and biases (Qwen2) as a last input row, zero where a file
+#: has none. For identity, not for layers.
+ROTARY = declare(
+    "rotary",
+    axes={
+        "x": free("D"),
+        "z": free("D + 1"),
+        "g": permuted("groups"),
+        "m": permuted("heads_per_group", per="g"),
+        "k": rotary("D_k", per="g"),
+        "v": linear("D_v", per="g"),
+        "a": permuted("D_A"),
+        "s": linear("1", per="a"),
+    },
+    tensors={
+        "Q": "g m z k",
+        "K": "g z k*",
+        "V": "g z v",
+        "O": "g m v* x",
+        "bO": "x",
+        "gate": "z a",
+        "up": "z a s",
+        "down": "a s* x",
+        "bdown": "x",
+    },
+    products={},
+)
+
+#: Shipped declarations that layers can be made for, by name.
 BLOCKS = MappingProxyType(
     {block.name: block for block in (PAPER, RESIDUAL, RESIDUAL_NO_BO, GATED, GROUPED)}
 )

@@ -30,7 +30,7 @@ class BlockSpec:
         Raises:
             DeclarationError: If a size is missing, unknown or too small.
         """
-        wanted = dict.fromkeys(axis.symbol for axis in block.axes.values())
+        wanted = dict.fromkeys(axis.symbol for axis in block.axes.values() if axis.symbol)
         missing = [symbol for symbol in wanted if symbol not in sizes]
         unknown = [symbol for symbol in sizes if symbol not in wanted]
         if missing or unknown:
@@ -45,17 +45,22 @@ class BlockSpec:
         for label, axis in block.axes.items():
             # A permuted axis of size 1 would make "tied" and "summed" rows the same row twice.
             # Heads are exempt: wherever they meet a linear axis they are tied anyway.
-            splits_rows = axis.kind is Kind.PERMUTED and label not in indexing
+            splits_rows = axis.kind is Kind.PERMUTED and label not in indexing and block.layered
             if self.size(label) < 1 + splits_rows:
                 raise DeclarationError(
                     f"block {block.name!r}: axis {label!r} ({axis.kind.value}, {axis.size}) has "
                     f"size {self.size(label)}, needs at least {1 + splits_rows}"
                 )
+            if axis.kind is Kind.ROTARY and self.size(label) % 2:
+                raise DeclarationError(
+                    f"block {block.name!r}: axis {label!r} is rotary, so its size is even, "
+                    f"not {self.size(label)}"
+                )
 
     def size(self, label: str) -> int:
         """The length of an axis."""
         axis = self.block.axes[label]
-        return self.sizes[axis.symbol] + axis.offset
+        return self.sizes.get(axis.symbol, 0) + axis.offset
 
     def shape(self, name: str) -> tuple[int, ...]:
         """The shape of a tensor or product in one network, channel and block."""

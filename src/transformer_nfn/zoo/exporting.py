@@ -15,6 +15,8 @@ from transformer_nfn.zoo.schema import COLUMNS, weight_matrix
 def export(zoo: Zoo, where: pc.Expression, folder: str | Path) -> list[Path]:
     """One file for each chosen row, with the layout's tensor names and the row's columns.
 
+    The metadata's `net` is the zoo's `NetShape` as JSON: what the file needs to be read as a net.
+
     Args:
         zoo: Where from.
         where: Which rows; only those with status ok are written.
@@ -34,7 +36,8 @@ def export(zoo: Zoo, where: pc.Expression, folder: str | Path) -> list[Path]:
             save_file(
                 {name: tensor[0].contiguous() for name, tensor in tensors.items()},
                 path,
-                {name: str(value) for name, value in row.items()},
+                {name: str(value) for name, value in row.items()}
+                | {"net": zoo.shape.model_dump_json()},
             )
             written.append(path)
     return sorted(written)

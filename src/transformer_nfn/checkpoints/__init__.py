@@ -1,0 +1,26 @@
+"""Checkpoints: safetensors files of known families as networks, and back."""
+
+from transformer_nfn.checkpoints.checkpoint import Checkpoint, Head, parse_option
+from transformer_nfn.checkpoints.errors import CheckpointError
+from transformer_nfn.checkpoints.families import FAMILIES
+from transformer_nfn.checkpoints.family import Family, Rope, Settings, Writer
+from transformer_nfn.checkpoints.header import Entry, Header, read_header
+from transformer_nfn.checkpoints.tensorfiles import TensorFiles
+from transformer_nfn.checkpoints.writing import rewrite
+
+__all__ = [
+    "FAMILIES",
+    "Checkpoint",
+    "CheckpointError",
+    "Entry",
+    "Family",
+    "Head",
+    "Header",
+    "Rope",
+    "Settings",
+    "TensorFiles",
+    "Writer",
+    "parse_option",
+    "read_header",
+    "rewrite",
+]

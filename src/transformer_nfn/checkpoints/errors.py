@@ -1,0 +1,5 @@
+"""What goes wrong with files from outside."""
+
+
+class CheckpointError(ValueError):
+    """A file is not what it should be, or needs something that was not given."""

@@ -1,0 +1,194 @@
+"""The header of a safetensors file, read as what it is: text from a stranger.
+
+The format: 8 bytes, the little-endian length N of the header; N bytes of JSON, for each tensor its
+dtype, shape and the place of its bytes; then the bytes of all tensors, without holes. All of it is
+checked before anything is allocated for it.
+"""
+
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any, BinaryIO
+
+import torch
+
+from transformer_nfn.checkpoints.errors import CheckpointError
+
+#: Longest header that is read. A tensor takes about 120 bytes, so this is some 30,000 tensors in
+#: one file; parsed, it takes less than 100 MB.
+MAX_HEADER = 4 * 2**20
+MAX_AXES = 8
+
+#: The format's names of dtypes that we read.
+DTYPES: Mapping[str, torch.dtype] = MappingProxyType(
+    {
+        "F64": torch.float64,
+        "F32": torch.float32,
+        "F16": torch.float16,
+        "BF16": torch.bfloat16,
+        "I64": torch.int64,
+        "I32": torch.int32,
+        "I16": torch.int16,
+        "I8": torch.int8,
+        "U8": torch.uint8,
+        "BOOL": torch.bool,
+    }
+)
+_NAMES = {dtype: name for name, dtype in DTYPES.items()}
+#: How files start that are no safetensors but often carry its name.
+_OTHERS = {
+    b"PK\x03\x04": "a zip file, as torch.save writes it (a pickle inside)",
+    b"\x80\x02": "a pickle",
+    b"\x80\x03": "a pickle",
+    b"\x80\x04": "a pickle",
+    b"\x80\x05": "a pickle",
+    b"GGUF": "a GGUF file",
+    b"\x89HDF": "an HDF5 file",
+    b"version": "a Git LFS pointer, not the file itself",
+}
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One tensor: its dtype, shape, and its first and last byte after the header."""
+
+    dtype: torch.dtype
+    shape: tuple[int, ...]
+    begin: int
+    end: int
+
+
+@dataclass(frozen=True)
+class Header:
+    """All tensors of a file in the order of their bytes, and where these start."""
+
+    entries: Mapping[str, Entry]
+    metadata: Mapping[str, str]
+    start: int
+
+
+def read_header(file: BinaryIO, size: int, where: str) -> Header:
+    """Read and check a header.
+
+    Args:
+        file: At its beginning.
+        size: Of the whole file in bytes.
+        where: What error messages call it.
+
+    Raises:
+        CheckpointError: If it is not a sound safetensors file.
+    """
+    first = file.read(8)
+    for magic, what in _OTHERS.items():
+        if first.startswith(magic):
+            raise CheckpointError(f"{where} is {what}, not safetensors; nothing of it was loaded")
+    if len(first) < 8:
+        raise CheckpointError(f"{where} has {len(first)} bytes, too few for a safetensors file")
+    length = int.from_bytes(first, "little")
+    if length > size - 8:
+        raise CheckpointError(
+            f"{where} is no safetensors file, or cut short: its header should have {length} bytes, "
+            f"and after its length come {size - 8}"
+        )
+    if length > MAX_HEADER:
+        raise CheckpointError(f"{where} has a header of {length} bytes, more than {MAX_HEADER}")
+    table = _parse(file.read(length), where)
+    metadata = _metadata(table.pop("__metadata__", {}), where)
+    entries = {name: _entry(name, value, where) for name, value in table.items()}
+    ordered = dict(sorted(entries.items(), key=lambda item: (item[1].begin, item[1].end)))
+    _check_places(ordered, size - 8 - length, where)
+    return Header(MappingProxyType(ordered), MappingProxyType(metadata), 8 + length)
+
+
+def write_header(entries: Mapping[str, Entry], metadata: Mapping[str, str]) -> bytes:
+    """Length and JSON, padded with spaces to a multiple of 8 so that tensors are aligned."""
+    table: dict[str, Any] = {"__metadata__": dict(metadata)} if metadata else {}
+    for name, entry in entries.items():
+        table[name] = {
+            "dtype": _NAMES[entry.dtype],
+            "shape": list(entry.shape),
+            "data_offsets": [entry.begin, entry.end],
+        }
+    text = json.dumps(table, separators=(",", ":"), ensure_ascii=False).encode()
+    text += b" " * (-len(text) % 8)
+    return len(text).to_bytes(8, "little") + text
+
+
+def read_json_object(text: bytes, where: str) -> dict[str, Any]:
+    """A JSON object from outside, no key twice.
+
+    Raises:
+        CheckpointError: If it is not.
+    """
+
+    def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        found = dict(pairs)
+        if len(found) != len(pairs):
+            raise CheckpointError(f"{where} has the same key twice in its JSON")
+        return found
+
+    try:
+        value = json.loads(text, object_pairs_hook=unique)
+    except CheckpointError:
+        raise
+    except (ValueError, RecursionError) as error:  # not JSON, not UTF-8, numbers too long, too deep
+        raise CheckpointError(f"{where} has no readable JSON: {str(error)[:100]}") from None
+    if not isinstance(value, dict):
+        raise CheckpointError(f"{where} should hold a JSON object, not a {type(value).__name__}")
+    return value
+
+
+def _parse(text: bytes, where: str) -> dict[str, Any]:
+    # The format allows spaces at the end and nothing before the brace.
+    if not text.startswith(b"{"):
+        raise CheckpointError(f"{where} is no safetensors file: its header is not a JSON object")
+    return read_json_object(text, f"the header of {where}")
+
+
+def _metadata(value: object, where: str) -> dict[str, str]:
+    if not isinstance(value, dict) or not all(isinstance(v, str) for v in value.values()):
+        raise CheckpointError(f"{where}: __metadata__ must map text to text")
+    return value
+
+
+def _entry(name: str, value: object, where: str) -> Entry:
+    here = f"{where}, tensor {name[:80]!r}"
+    if not isinstance(value, dict) or set(value) != {"dtype", "shape", "data_offsets"}:
+        raise CheckpointError(f"{here}: needs exactly dtype, shape and data_offsets")
+    if value["dtype"] not in DTYPES if isinstance(value["dtype"], str) else True:
+        raise CheckpointError(
+            f"{here}: dtype {str(value['dtype'])[:20]!r} is not one of {' '.join(DTYPES)}"
+        )
+    shape, places = value["shape"], value["data_offsets"]
+    if not _counts(shape) or len(shape) > MAX_AXES:
+        raise CheckpointError(f"{here}: shape {str(shape)[:60]} is not up to {MAX_AXES} counts")
+    if not _counts(places) or len(places) != 2 or places[0] > places[1]:
+        raise CheckpointError(f"{here}: data_offsets {str(places)[:60]} are not a begin and an end")
+    dtype = DTYPES[value["dtype"]]
+    wanted = math.prod(shape) * dtype.itemsize
+    if places[1] - places[0] != wanted:
+        raise CheckpointError(
+            f"{here}: shape {shape} of {value['dtype']} takes {wanted} bytes, "
+            f"data_offsets give {places[1] - places[0]}"
+        )
+    return Entry(dtype, tuple(shape), *places)
+
+
+def _counts(value: object) -> bool:
+    return isinstance(value, list) and all(type(n) is int and 0 <= n < 2**63 for n in value)
+
+
+def _check_places(entries: Mapping[str, Entry], available: int, where: str) -> None:
+    at = 0
+    for name, entry in entries.items():
+        if entry.begin != at:
+            what = "overlaps the one before" if entry.begin < at else "leaves a hole before it"
+            raise CheckpointError(f"{where}, tensor {name[:80]!r}: its place {what}")
+        at = entry.end
+    if at != available:
+        raise CheckpointError(
+            f"{where}: its tensors take {at} bytes, the file has {available} for them; "
+            f"it is cut short or not a safetensors file"
+        )

@@ -1,0 +1,168 @@
+"""Write a checkpoint again with some tensors changed, all else byte for byte."""
+
+import json
+import os
+import shutil
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any, BinaryIO
+from uuid import uuid4
+
+import torch
+from torch import Tensor
+
+from transformer_nfn.checkpoints.checkpoint import Checkpoint
+from transformer_nfn.checkpoints.errors import CheckpointError
+from transformer_nfn.checkpoints.header import Entry, Header, write_header
+from transformer_nfn.checkpoints.tensorfiles import INDEX, SINGLE
+
+_CHUNK = 2**24
+
+
+def rewrite(
+    checkpoint: Checkpoint,
+    changes: Iterable[tuple[str, Tensor]],
+    out: str | Path,
+    *,
+    added: Mapping[str, Entry] | None = None,
+    config: Mapping[str, Any] | None = None,
+) -> Path:
+    """Write a copy in which the named tensors have other values.
+
+    Nothing is visible under the new names until all is written.
+
+    Args:
+        checkpoint: What to copy.
+        changes: Names and values, one by one, in any order; they are rounded to the stored dtype.
+        out: A `.safetensors` file, or a folder for it or its shards.
+        added: Tensors that the copy has beside those of the original; their values come with
+            `changes`. Only dtype and shape of the entries count.
+        config: Keys of config.json that change.
+
+    Returns:
+        The file, or the folder of shards.
+
+    Raises:
+        CheckpointError: If the copy would replace the original or share a config it must not.
+    """
+    added = dict(added or {})
+    single = len(checkpoint.files.shards) == 1 and checkpoint.files.index is None
+    home = Path(out)
+    to_file = home.suffix == ".safetensors"
+    if to_file and not single:
+        raise CheckpointError(f"{checkpoint.path} has shards; --out must be a folder, not {out}")
+    folder = home.parent if to_file else home
+    same = folder.exists() and folder.resolve() == checkpoint.files.folder.resolve()
+    if same and (config or not to_file):
+        raise CheckpointError(
+            f"the copy needs a folder and config.json of its own; {folder} is the original's"
+        )
+    names = [home.name if to_file else SINGLE] if single else [
+        path.name for path, _ in checkpoint.files.shards
+    ]  # fmt: skip
+    finals = [folder / name for name in names]
+    if any(final.exists() for final in finals):
+        raise CheckpointError(f"{folder} has {names[0]} already; choose another --out")
+    folder.mkdir(parents=True, exist_ok=True)
+    with _temporaries(finals) as temporaries:
+        _write_all(checkpoint, changes, temporaries, added)
+        if not same:
+            _write_config(checkpoint, folder, config or {})
+        if checkpoint.files.index:
+            _write_index(checkpoint, folder, names[-1], added)
+        for temporary, final in zip(temporaries, finals, strict=True):
+            os.replace(temporary, final)
+    return finals[0] if to_file else folder
+
+
+@contextmanager
+def _temporaries(finals: list[Path]) -> Iterator[list[Path]]:
+    paths = [final.with_name(f".{final.name}.{uuid4().hex}.part") for final in finals]
+    try:
+        yield paths
+    finally:
+        for path in paths:
+            path.unlink(missing_ok=True)
+
+
+def _write_all(
+    checkpoint: Checkpoint,
+    changes: Iterable[tuple[str, Tensor]],
+    temporaries: list[Path],
+    added: Mapping[str, Entry],
+) -> None:
+    """Copy each shard, then write the changed tensors over their places."""
+    places: dict[str, tuple[int, int, Entry]] = {}
+    last = len(temporaries) - 1
+    for number, (path, header) in enumerate(checkpoint.files.shards):
+        entries, start = _copy(path, header, temporaries[number], added if number == last else {})
+        places |= {name: (number, start + entry.begin, entry) for name, entry in entries.items()}
+    missing = set(added)
+    with ExitStack() as stack:
+        handles: list[BinaryIO] = [stack.enter_context(open(path, "r+b")) for path in temporaries]
+        for name, value in changes:
+            number, place, entry = places[name]
+            if tuple(value.shape) != entry.shape:
+                raise AssertionError(f"{name} has shape {entry.shape}, got {tuple(value.shape)}")
+            handles[number].seek(place)
+            handles[number].write(_raw(value.to(entry.dtype)))
+            missing.discard(name)
+        assert not missing, missing
+        for handle in handles:
+            handle.flush()
+            os.fsync(handle.fileno())
+
+
+def _copy(
+    path: Path, header: Header, temporary: Path, added: Mapping[str, Entry]
+) -> tuple[dict[str, Entry], int]:
+    if not added:
+        shutil.copyfile(path, temporary)
+        return dict(header.entries), header.start
+    entries = dict(header.entries)
+    at = max((entry.end for entry in entries.values()), default=0)
+    for name, entry in added.items():
+        size = torch.Size(entry.shape).numel() * entry.dtype.itemsize
+        entries[name] = Entry(entry.dtype, entry.shape, at, at + size)
+        at += size
+    text = write_header(entries, header.metadata)
+    with open(path, "rb") as source, open(temporary, "xb") as target:
+        target.write(text)
+        source.seek(header.start)
+        shutil.copyfileobj(source, target, _CHUNK)
+        target.truncate(len(text) + at)
+    return entries, len(text)
+
+
+def _raw(value: Tensor) -> memoryview:
+    flat = value.detach().contiguous().reshape(-1).view(torch.uint8)
+    return memoryview(flat.numpy())  # type: ignore[arg-type]
+
+
+def _write_config(checkpoint: Checkpoint, folder: Path, changes: Mapping[str, Any]) -> None:
+    """A copy of config.json, and nothing but the named keys changed."""
+    beside, target = checkpoint.files.folder / "config.json", folder / "config.json"
+    if target.exists() and (changes or not beside.exists()):
+        raise CheckpointError(f"{target} exists and is not this checkpoint's; choose another --out")
+    if not beside.exists():
+        if changes:
+            raise CheckpointError(
+                f"{checkpoint.path} has no config.json, and its copy needs one that says {changes}"
+            )
+        return
+    text = beside.read_bytes()
+    if changes:
+        text = json.dumps({**json.loads(text), **changes}, indent=2).encode()
+    if target.exists() and target.read_bytes() != text:
+        raise CheckpointError(f"{target} exists and is another; choose another --out")
+    target.write_bytes(text)
+
+
+def _write_index(
+    checkpoint: Checkpoint, folder: Path, last: str, added: Mapping[str, Entry]
+) -> None:
+    assert checkpoint.files.index is not None
+    index = json.loads(checkpoint.files.index.read_bytes())
+    index["weight_map"] |= dict.fromkeys(added, last)
+    (folder / INDEX).write_text(json.dumps(index, indent=2))

@@ -1,0 +1,1 @@
+"""Same function or not: verdicts with certificates, fingerprints, copies in disguise."""
