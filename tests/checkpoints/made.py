@@ -112,3 +112,22 @@ def logits(net: Any, family: str, seed: int = 0) -> Tensor:
     with contextlib.redirect_stderr(io.StringIO()):
         out = net(**given)
     return out.logits if hasattr(out, "logits") else out.last_hidden_state
+
+
+def zoo_net(path: Path, block: str = "paper", seed: int = 0, text: bool = False) -> Path:
+    """A net as `tnfn zoo export` writes it, with random weights and biases."""
+    from safetensors.torch import save_file
+
+    from transformer_nfn.zoo.dataset import NetShape
+
+    shape = NetShape(
+        block=block, tokens=9, inputs=0 if text else 20, D=24, heads=3, D_A=40, hidden=12, classes=5
+    )
+    generator = torch.Generator().manual_seed(seed)
+    tensors = {}
+    for name, (_, size) in shape.stored.items():
+        scale = 0.3 if len(size) == 1 else size[-2] ** -0.5 * 1.5
+        tensors[name] = torch.randn(size, generator=generator) * scale
+    path.parent.mkdir(parents=True, exist_ok=True)
+    save_file(tensors, path, {"net": shape.model_dump_json()})
+    return path

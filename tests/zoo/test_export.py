@@ -8,7 +8,7 @@ from safetensors import safe_open
 from tests.zoo.conftest import plant
 from transformer_nfn.space import NetBatch
 from transformer_nfn.zoo import StoreError, export
-from transformer_nfn.zoo.dataset import Zoo, ok
+from transformer_nfn.zoo.dataset import NetShape, Zoo, ok
 from transformer_nfn.zoo.schema import COLUMNS
 
 ALL = pc.field("run") >= 0
@@ -50,6 +50,7 @@ def test_each_chosen_row_becomes_a_file_with_its_tensors_and_columns(tiny_zoo, t
         for name, tensor in tensors.items():
             assert tensor.dtype == torch.float32
             assert torch.equal(tensor, expected[name])
+        assert NetShape.model_validate_json(metadata.pop("net")) == tiny_zoo.shape
         assert metadata == {name: str(row[name]) for name in COLUMNS}
     # Negative control: the files are of different nets.
     assert not torch.equal(read(written[0])[0]["blocks.0.Q"], read(written[1])[0]["blocks.0.Q"])

@@ -4,7 +4,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from math import prod
+from math import isfinite, prod
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -81,8 +81,7 @@ class Checkpoint:
                     f"{' or '.join(self.family.model_types)}"
                 )
             self.settings: Settings = self.family.settings(self.config)
-            if self.settings.norm not in ("layer", "rms"):
-                raise CheckpointError(f"norm is 'layer' or 'rms', not {self.settings.norm!r:.60}")
+            self._check_settings()
             self.blocks = self._count_blocks()
             self.spec = self._read_spec()
             self._check_shapes()
@@ -191,16 +190,25 @@ class Checkpoint:
         """
         names = self.config.get("architectures")
         if isinstance(names, list) and names:
-            return any(str(name).endswith(("LMHeadModel", "ForCausalLM")) for name in names)
+            endings = ("LMHeadModel", "ForCausalLM")
+            return any(isinstance(name, str) and name.endswith(endings) for name in names)
         return bool(self.prefix) and "score.weight" not in self.files
 
     @cached_property
-    def tied_decoder(self) -> str | None:
-        """BERT's decoder, if it is the word embedding: it reads no stream but shares a tensor."""
+    def tied_decoder(self) -> dict[str, str]:
+        """BERT's decoder where it is the word embedding: names of its own, and what they share.
+
+        It reads no stream, but must stay as it is where the embedding changes.
+        """
         if self.family.name != "bert" or "cls.predictions.transform.dense.weight" not in self.files:
-            return None
-        own = "cls.predictions.decoder.weight"
-        return None if own in self.files or not self.settings.tied else own
+            return {}
+        shared = {
+            "cls.predictions.decoder.weight": self.name("embeddings.word_embeddings.weight"),
+            "cls.predictions.decoder.bias": "cls.predictions.bias",
+        }
+        if not self.settings.tied:
+            return {}
+        return {own: of for own, of in shared.items() if own not in self.files}
 
     @cached_property
     def hidden_head(self) -> tuple[str, str, str, str] | None:
@@ -352,17 +360,38 @@ class Checkpoint:
                 raise CheckpointError(
                     f"{self.path} does not say what net it is; write it with `tnfn zoo export`"
                 )
-            return dict(read_json_object(text.encode(), f"metadata of {self.path}"))
+            # JSON may hold half of a surrogate pair, which is no UTF-8 and is then refused as such.
+            raw = text.encode(errors="surrogatepass")
+            return dict(read_json_object(raw, f"metadata of {self.path}"))
         beside = self.files.folder / "config.json"
         return dict(read_json_file(beside)) if beside.exists() else {}
 
+    def _check_settings(self) -> None:
+        """Numbers that would make NaN of every net, and words that no one should be shown."""
+        activation = self.settings.activation
+        if not activation.isprintable() or len(activation) > 60:
+            raise CheckpointError(f"{self.path}: {activation[:60]!r} is no activation")
+        for name, value in self.settings.flags:
+            if isinstance(value, dict | list):
+                raise CheckpointError(f"{self.path}: {name} should not be {value!r:.60}")
+        if self.settings.norm not in ("layer", "rms"):
+            raise CheckpointError(f"norm is 'layer' or 'rms', not {self.settings.norm!r:.60}")
+        if not 0 <= self.settings.eps < 1:
+            raise CheckpointError(
+                f"{self.path}: the norms' epsilon is {self.settings.eps}, not between 0 and 1"
+            )
+        rope = self.settings.rope
+        if rope and not (
+            rope.theta > 0 and all(map(isfinite, (rope.theta, *dict(rope.options).values())))
+        ):
+            raise CheckpointError(f"{self.path}: rope_theta and its options are not finite numbers")
+
     def _count_blocks(self) -> int:
         found = 0
-        while (
-            found < MAX_BLOCKS
-            and self.block_name(found) + self.family.matrices[0].weight in self.files
-        ):
+        while self.block_name(found) + self.family.matrices[0].weight in self.files:
             found += 1
+        if found > MAX_BLOCKS:
+            raise CheckpointError(f"{self.path} has {found} blocks, more than {MAX_BLOCKS}")
         return found
 
     def _read_spec(self) -> BlockSpec:
@@ -375,12 +404,17 @@ class Checkpoint:
         if heads % groups:
             raise CheckpointError(f"{self.path}: {heads} heads are no multiple of {groups} groups")
         z = "z" in first.axes
-        queries = self._entry_size(first) // (len(first.tensors) * (D + z))
-        values = self._entry_size(output) // D
+        queries = self._entry_size(first) // (len(first.tensors) * max(D + z, 1))
+        values = self._entry_size(output) // max(D, 1)
         if not D or queries % heads or values % heads or not queries or not values:
             raise CheckpointError(
                 f"{self.path}: {heads} heads do not divide the {queries} columns of its queries "
                 f"and the {values} rows of its output; the head count is not this file's"
+            )
+        if len(first.tensors) > 1 and queries != values:  # fused, all three have one size
+            raise CheckpointError(
+                f"{self.path}: its fused matrix has {queries} columns each for queries and values, "
+                f"its output has {values} rows"
             )
         sizes = {"D": D, "D_k": queries // heads, "D_v": values // heads, "D_A": D_A}
         stated = self.config.get("head_dim")
@@ -414,28 +448,45 @@ class Checkpoint:
         return prod(self.files.entry(name).shape)
 
     def _check_shapes(self) -> None:
-        """Every tensor that is there must have the size that the others ask for."""
-        wanted: dict[str, int] = {}
+        """Every tensor that is there must have the shape that the others ask for."""
+        wanted: dict[str, tuple[int, ...]] = {}
+        weights = {matrix: self._stored_shape(matrix) for matrix in self.family.matrices}
+        biases = {matrix: (self._bias_size(matrix),) for matrix in self.family.matrices}
         for number in range(self.blocks):
             for matrix in self.family.matrices:
-                name = self.block_name(number) + matrix.weight
-                wanted[name] = prod(self._sizes(matrix.axes, matrix))
+                wanted[self.block_name(number) + matrix.weight] = weights[matrix]
                 if matrix.bias and (bias := self.block_name(number) + matrix.bias) in self.files:
-                    wanted[bias] = self._bias_size(matrix)
+                    wanted[bias] = biases[matrix]
         for norm in self.norm_names:
-            wanted[f"{norm}.weight"] = self.D
+            wanted[f"{norm}.weight"] = (self.D,)
             if f"{norm}.bias" in self.files:
-                wanted[f"{norm}.bias"] = self.D
-        for name, size in wanted.items():
+                wanted[f"{norm}.bias"] = (self.D,)
+        for name, expected in wanted.items():
             if name not in self.files:
                 raise CheckpointError(f"{self.path} has no tensor {name!r}")
             shape = self.files.entry(name).shape
-            if prod(shape) != size or not self.files.entry(name).dtype.is_floating_point:
+            if shape != expected:
                 raise CheckpointError(
-                    f"{self.path}: {name} is {self.files.entry(name).dtype} of shape {shape}; "
-                    f"{size} floating-point numbers were expected from the other tensors"
+                    f"{self.path}: {name} has shape {shape}; "
+                    f"{expected} was expected from the other tensors"
                 )
+            self._check_float(name)
         self._check_outside()
+
+    def _stored_shape(self, matrix: Matrix) -> tuple[int, ...]:
+        """A Linear joins all axes but the stream's; a zoo's net keeps each of them."""
+        sizes = self._sizes(matrix.axes, matrix)
+        if self.family.norms is None:
+            return tuple(sizes)
+        if matrix.axes.startswith("x"):
+            return sizes[0], prod(sizes[1:])
+        return prod(sizes[:-1]), sizes[-1]
+
+    def _check_float(self, name: str) -> None:
+        if not self.files.entry(name).dtype.is_floating_point:
+            raise CheckpointError(
+                f"{self.path}: {name} is {self.files.entry(name).dtype}, not floating point"
+            )
 
     def _bias_size(self, matrix: Matrix) -> int:
         if matrix.bias_tensor:
@@ -452,20 +503,21 @@ class Checkpoint:
         }
         places |= {head.weight: (1, 2) for head in self.heads.values()}
         for name, (axis, axes) in places.items():
+            if name not in self.files:  # an embedding that a head is tied to
+                raise CheckpointError(f"{self.path} has no tensor {name!r}")
             entry = self.files.entry(name)
             if len(entry.shape) != axes or entry.shape[axis] != self.D:
                 raise CheckpointError(
                     f"{self.path}: {name} has shape {entry.shape}; {axes} axes were expected, "
                     f"axis {axis} of them {self.D}"
                 )
-            if not entry.dtype.is_floating_point:
-                raise CheckpointError(f"{self.path}: {name} is {entry.dtype}, not floating point")
+            self._check_float(name)
         for head in self.heads.values():
-            if (
-                head.bias
-                and self.files.entry(head.bias).shape != self.files.entry(head.weight).shape[:1]
-            ):
+            if not head.bias:
+                continue
+            if self.files.entry(head.bias).shape != self.files.entry(head.weight).shape[:1]:
                 raise CheckpointError(f"{self.path}: {head.bias} does not fit {head.weight}")
+            self._check_float(head.bias)
         if self.hidden_head:
             self._check_classifier(self.hidden_head)
 
@@ -481,7 +533,11 @@ class Checkpoint:
             or second[0] != first[1]
             or shapes[3] != second[1:]
         ):
-            raise CheckpointError(f"{self.path}: the classifier's shapes {shapes} do not fit")
+            raise CheckpointError(
+                f"{self.path}: the classifier's shapes {str(shapes)[:200]} do not fit"
+            )
+        for name in names:
+            self._check_float(name)
 
     def __repr__(self) -> str:
         return f"Checkpoint({str(self.path)!r}, {self.family.name}, l={self.blocks}, {self.spec})"

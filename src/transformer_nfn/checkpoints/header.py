@@ -16,10 +16,16 @@ import torch
 
 from transformer_nfn.checkpoints.errors import CheckpointError
 
-#: Longest header that is read. A tensor takes about 120 bytes, so this is some 30,000 tensors in
-#: one file; parsed, it takes less than 100 MB.
-MAX_HEADER = 4 * 2**20
+#: Longest header that is read, and longest of all shards' together. A tensor takes about 120 bytes,
+#: so this is some 17,000 tensors, where Llama 3.1 405B has 1,138; whatever is in it, it is read
+#: in a second.
+MAX_HEADER = 2 * 2**20
 MAX_AXES = 8
+#: Most objects and lists in a JSON text. A tensor is three of them and at least 49 bytes, so every
+#: sound header of MAX_HEADER has fewer; empty lists alone would be 700,000, and slow.
+MAX_CONTAINERS = 2**17
+#: Deepest JSON that is read; Python fails to print what is some hundred levels deep.
+MAX_DEPTH = 32
 
 #: The format's names of dtypes that we read.
 DTYPES: Mapping[str, torch.dtype] = MappingProxyType(
@@ -69,32 +75,32 @@ class Header:
     start: int
 
 
-def read_header(file: BinaryIO, size: int, where: str) -> Header:
+def read_header(file: BinaryIO, size: int, where: str, limit: int = MAX_HEADER) -> Header:
     """Read and check a header.
 
     Args:
         file: At its beginning.
         size: Of the whole file in bytes.
         where: What error messages call it.
+        limit: Longest header that is read.
 
     Raises:
         CheckpointError: If it is not a sound safetensors file.
     """
-    first = file.read(8)
-    for magic, what in _OTHERS.items():
-        if first.startswith(magic):
-            raise CheckpointError(f"{where} is {what}, not safetensors; nothing of it was loaded")
-    if len(first) < 8:
-        raise CheckpointError(f"{where} has {len(first)} bytes, too few for a safetensors file")
+    first = file.read(8) or b""
     length = int.from_bytes(first, "little")
-    if length > size - 8:
+    if len(first) < 8 or length > size - 8:
+        raise CheckpointError(_other_kind(first, where) or _cut_short(first, size, where))
+    if length > limit:
+        raise CheckpointError(f"{where} has a header of {length} bytes; at most {limit} are read")
+    text = file.read(length) or b""
+    # The format allows spaces at the end and nothing before the brace.
+    if not text.startswith(b"{"):
         raise CheckpointError(
-            f"{where} is no safetensors file, or cut short: its header should have {length} bytes, "
-            f"and after its length come {size - 8}"
+            _other_kind(first, where)
+            or f"{where} is no safetensors file: its header is not a JSON object"
         )
-    if length > MAX_HEADER:
-        raise CheckpointError(f"{where} has a header of {length} bytes, more than {MAX_HEADER}")
-    table = _parse(file.read(length), where)
+    table = read_json_object(text, f"the header of {where}")
     metadata = _metadata(table.pop("__metadata__", {}), where)
     entries = {name: _entry(name, value, where) for name, value in table.items()}
     ordered = dict(sorted(entries.items(), key=lambda item: (item[1].begin, item[1].end)))
@@ -117,7 +123,7 @@ def write_header(entries: Mapping[str, Entry], metadata: Mapping[str, str]) -> b
 
 
 def read_json_object(text: bytes, where: str) -> dict[str, Any]:
-    """A JSON object from outside, no key twice.
+    """A JSON object from outside, no key twice, no NaN, and neither deep nor crowded.
 
     Raises:
         CheckpointError: If it is not.
@@ -129,22 +135,65 @@ def read_json_object(text: bytes, where: str) -> dict[str, Any]:
             raise CheckpointError(f"{where} has the same key twice in its JSON")
         return found
 
+    if text.count(b"{") + text.count(b"[") > MAX_CONTAINERS:
+        raise CheckpointError(f"{where} has more than {MAX_CONTAINERS} objects and lists")
     try:
-        value = json.loads(text, object_pairs_hook=unique)
+        # Decoded here: json would take UTF-16 as well, which the format's other readers do not.
+        value = json.loads(
+            text.decode(), object_pairs_hook=unique, parse_int=_integer, parse_constant=_no_constant
+        )
     except CheckpointError:
         raise
     except (ValueError, RecursionError) as error:  # not JSON, not UTF-8, numbers too long, too deep
         raise CheckpointError(f"{where} has no readable JSON: {str(error)[:100]}") from None
     if not isinstance(value, dict):
         raise CheckpointError(f"{where} should hold a JSON object, not a {type(value).__name__}")
+    if _deep(value):
+        raise CheckpointError(f"{where} is nested deeper than {MAX_DEPTH} levels")
     return value
 
 
-def _parse(text: bytes, where: str) -> dict[str, Any]:
-    # The format allows spaces at the end and nothing before the brace.
-    if not text.startswith(b"{"):
-        raise CheckpointError(f"{where} is no safetensors file: its header is not a JSON object")
-    return read_json_object(text, f"the header of {where}")
+def _integer(text: str) -> int:
+    # Longer ones become no float, and Python refuses to print some of them.
+    if len(text) > 100:
+        raise ValueError(f"a number of {len(text)} digits")
+    return int(text)
+
+
+def _no_constant(name: str) -> None:
+    raise ValueError(f"{name} is not JSON")
+
+
+def _deep(value: object) -> bool:
+    """Whether it has more than MAX_DEPTH levels; without recursion, which is what they break."""
+    level = [value]
+    for _ in range(MAX_DEPTH):
+        level = [
+            child
+            for parent in level
+            for child in (parent.values() if isinstance(parent, dict) else parent)  # type: ignore[attr-defined]
+            if isinstance(child, dict | list)
+        ]
+        if not level:
+            return False
+    return True
+
+
+def _other_kind(first: bytes, where: str) -> str | None:
+    """What else it may be. Asked only of unsound files: 640, a length, starts like a pickle."""
+    for magic, what in _OTHERS.items():
+        if first.startswith(magic):
+            return f"{where} is {what}, not safetensors; nothing of it was loaded"
+    return None
+
+
+def _cut_short(first: bytes, size: int, where: str) -> str:
+    if len(first) < 8:
+        return f"{where} has {len(first)} bytes, too few for a safetensors file"
+    return (
+        f"{where} is no safetensors file, or cut short: its header should have "
+        f"{int.from_bytes(first, 'little')} bytes, and after its length come {size - 8}"
+    )
 
 
 def _metadata(value: object, where: str) -> dict[str, str]:
@@ -155,6 +204,8 @@ def _metadata(value: object, where: str) -> dict[str, str]:
 
 def _entry(name: str, value: object, where: str) -> Entry:
     here = f"{where}, tensor {name[:80]!r}"
+    if not name.isprintable():  # it would be shown, and steer a terminal
+        raise CheckpointError(f"{here}: its name has characters that cannot be printed")
     if not isinstance(value, dict) or set(value) != {"dtype", "shape", "data_offsets"}:
         raise CheckpointError(f"{here}: needs exactly dtype, shape and data_offsets")
     if value["dtype"] not in DTYPES if isinstance(value["dtype"], str) else True:
@@ -163,10 +214,13 @@ def _entry(name: str, value: object, where: str) -> Entry:
         )
     shape, places = value["shape"], value["data_offsets"]
     if not _counts(shape) or len(shape) > MAX_AXES:
-        raise CheckpointError(f"{here}: shape {str(shape)[:60]} is not up to {MAX_AXES} counts")
+        raise CheckpointError(f"{here}: shape {shape!r:.60} is not up to {MAX_AXES} counts")
     if not _counts(places) or len(places) != 2 or places[0] > places[1]:
-        raise CheckpointError(f"{here}: data_offsets {str(places)[:60]} are not a begin and an end")
+        raise CheckpointError(f"{here}: data_offsets {places!r:.60} are not a begin and an end")
     dtype = DTYPES[value["dtype"]]
+    # An empty tensor has no bytes that would bound its other axes, whose product overflows then.
+    if math.prod(n for n in shape if n) * dtype.itemsize >= 2**63:
+        raise CheckpointError(f"{here}: shape {shape} is too large")
     wanted = math.prod(shape) * dtype.itemsize
     if places[1] - places[0] != wanted:
         raise CheckpointError(

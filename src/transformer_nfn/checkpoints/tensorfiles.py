@@ -15,10 +15,16 @@ import torch
 from torch import Tensor
 
 from transformer_nfn.checkpoints.errors import CheckpointError
-from transformer_nfn.checkpoints.header import Entry, Header, read_header, read_json_object
+from transformer_nfn.checkpoints.header import (
+    MAX_HEADER,
+    Entry,
+    Header,
+    read_header,
+    read_json_object,
+)
 
 #: Longest index and config that is read.
-MAX_JSON = 4 * 2**20
+MAX_JSON = 2 * 2**20
 MAX_SHARDS = 4096
 INDEX = "model.safetensors.index.json"
 SINGLE = "model.safetensors"
@@ -56,14 +62,16 @@ class TensorFiles:
         files, index = _find(self.path)
         self.folder = files[0].parent
         self.index = index
+        limit = MAX_HEADER
         for number, file in enumerate(files):
             handle, size = _open_regular(file)
             self._open.append(handle)
-            header = read_header(handle, size, str(file))
+            header = read_header(handle, size, str(file), limit)
+            limit = max(limit - header.start, 0)  # one limit for all, or many shards have none
             self.shards.append((file, header))
             for name, entry in header.entries.items():
                 if name in self._where:
-                    raise CheckpointError(f"{file}: tensor {name!r} is in two shards")
+                    raise CheckpointError(f"{file}: tensor {name[:80]!r} is in two shards")
                 self._where[name] = (number, entry)
         if index:
             stated = _weight_map(index)
@@ -71,7 +79,8 @@ class TensorFiles:
             if stated != actual:
                 wrong = sorted(n for n in stated | actual if stated.get(n) != actual.get(n))
                 raise CheckpointError(
-                    f"{index} and its shards disagree on {len(wrong)} tensors, {wrong[0]!r} first"
+                    f"{index} and its shards disagree on {len(wrong)} tensors, "
+                    f"{wrong[0][:80]!r} first"
                 )
 
     def __enter__(self) -> "TensorFiles":
@@ -121,11 +130,8 @@ class TensorFiles:
 
     def rows(self, name: str, rows: Sequence[int]) -> Tensor:
         """Some rows of a tensor, without reading the others."""
-        number, entry = self._where[name]
-        width = (entry.end - entry.begin) // max(entry.shape[0], 1)
-        start = self.shards[number][1].start + entry.begin
-        parts = [self._bytes(number, start + row * width, width) for row in rows]
-        return torch.cat(parts).view(entry.dtype).view(len(rows), *entry.shape[1:])
+        # The first, which is empty, gives the shape where no rows are asked for.
+        return torch.cat([self.slice(name, 0, 0), *(self.slice(name, r, r + 1) for r in rows)])
 
     def chunks(self, name: str, rows: int) -> Iterator[Tensor]:
         """A tensor in slices of some rows, in order."""
@@ -135,13 +141,20 @@ class TensorFiles:
     def slice(self, name: str, first: int, last: int) -> Tensor:
         """The rows from `first` to before `last`."""
         number, entry = self._where[name]
+        if not 0 <= first <= last <= entry.shape[0]:  # beyond are the bytes of other tensors
+            raise IndexError(f"{name} has {entry.shape[0]} rows, asked for {first} to {last}")
         width = (entry.end - entry.begin) // max(entry.shape[0], 1)
         start = self.shards[number][1].start + entry.begin + first * width
         flat = self._bytes(number, start, (last - first) * width)
         return flat.view(entry.dtype).view(last - first, *entry.shape[1:])
 
     def _bytes(self, number: int, start: int, count: int) -> Tensor:
-        buffer = torch.empty(count, dtype=torch.uint8)
+        try:
+            buffer = torch.empty(count, dtype=torch.uint8)
+        except (RuntimeError, MemoryError):  # a sparse file may say terabytes and take none
+            raise CheckpointError(
+                f"{self.shards[number][0]}: no memory for a tensor of {count} bytes"
+            ) from None
         view = memoryview(buffer.numpy())  # type: ignore[arg-type]
         handle = self._open[number]
         handle.seek(start)
@@ -160,11 +173,15 @@ def read_json_file(path: Path) -> dict[str, object]:
     Raises:
         CheckpointError: If it is too long, not a regular file, or not a JSON object.
     """
-    handle, size = _open_regular(path)
-    with handle:
-        if size > MAX_JSON:
-            raise CheckpointError(f"{path} has {size} bytes, more than {MAX_JSON}")
-        return read_json_object(handle.read(MAX_JSON), str(path))
+    try:
+        handle, size = _open_regular(path)
+        with handle:
+            if size > MAX_JSON:
+                raise CheckpointError(f"{path} has {size} bytes, more than {MAX_JSON}")
+            text = handle.read(MAX_JSON) or b""
+    except OSError as error:
+        raise CheckpointError(f"{path}: {error.strerror or error}") from None
+    return read_json_object(text, str(path))
 
 
 def _find(path: Path) -> tuple[list[Path], Path | None]:
@@ -194,8 +211,14 @@ def _shards(index: Path) -> tuple[list[Path], Path]:
     if not 1 <= len(names) <= MAX_SHARDS:
         raise CheckpointError(f"{index} names {len(names)} files, not 1 to {MAX_SHARDS}")
     for name in names:
-        # A bare name: no folder, no parent, no drive, nothing that leads outside.
-        if name != Path(name).name or name in ("", ".", "..") or "\\" in name or "\0" in name:
+        # A bare name: no folder, no parent, no drive, nothing that leads outside or steers a
+        # terminal; a zero byte is not printable either.
+        if (
+            name != Path(name).name
+            or name in ("", ".", "..")
+            or "\\" in name
+            or not name.isprintable()
+        ):
             raise CheckpointError(f"{index} names {name[:80]!r}, which is not a plain file name")
         _check_inside(index.parent / name)
     return [index.parent / name for name in names], index
@@ -205,10 +228,15 @@ def _check_inside(file: Path) -> None:
     """A shard may be a link only to its own folder, or to `blobs` of a Hugging Face cache."""
     if not file.is_symlink():
         return
-    folder, target = file.parent.resolve(), file.resolve()
+    try:
+        folder, target = file.parent.resolve(), file.resolve()
+    except RuntimeError:  # what pathlib says of links in a circle
+        raise CheckpointError(f"{file} is a link that leads back to itself") from None
     blobs = folder.parent.parent / "blobs" if folder.parent.name == "snapshots" else folder
     if target.parent not in (folder, blobs):
-        raise CheckpointError(f"{file} is a link that leads out of its folder, to {target}")
+        raise CheckpointError(
+            f"{file} is a link that leads out of its folder, to {str(target)[:80]!r}"
+        )
 
 
 def _weight_map(index: Path) -> dict[str, str]:
@@ -220,14 +248,18 @@ def _weight_map(index: Path) -> dict[str, str]:
 
 def _open_regular(path: Path) -> tuple[BinaryIO, int]:
     """Open a file and nothing else: a pipe or device would block or never end."""
+    descriptor = None
     try:
-        descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0))
+        if stat.S_ISREG(os.stat(path).st_mode):  # looked at first: some devices act when opened
+            descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0))
     except FileNotFoundError:
         raise CheckpointError(f"{path} does not exist") from None
     except ValueError as error:  # a zero byte in the name
         raise CheckpointError(f"{str(path)!r} cannot be opened: {error}") from None
+    if descriptor is None:
+        raise CheckpointError(f"{path} is not a regular file")
     state = os.fstat(descriptor)
-    if not stat.S_ISREG(state.st_mode):
+    if not stat.S_ISREG(state.st_mode):  # another file since the first look
         os.close(descriptor)
         raise CheckpointError(f"{path} is not a regular file")
     return os.fdopen(descriptor, "rb", buffering=0), state.st_size

@@ -15,7 +15,7 @@ from torch import Tensor
 from transformer_nfn.checkpoints.checkpoint import Checkpoint
 from transformer_nfn.checkpoints.errors import CheckpointError
 from transformer_nfn.checkpoints.header import Entry, Header, write_header
-from transformer_nfn.checkpoints.tensorfiles import INDEX, SINGLE
+from transformer_nfn.checkpoints.tensorfiles import INDEX, SINGLE, read_json_file
 
 _CHUNK = 2**24
 
@@ -151,9 +151,10 @@ def _write_config(checkpoint: Checkpoint, folder: Path, changes: Mapping[str, An
                 f"{checkpoint.path} has no config.json, and its copy needs one that says {changes}"
             )
         return
+    config = read_json_file(beside)  # a regular file of a sound size
     text = beside.read_bytes()
     if changes:
-        text = json.dumps({**json.loads(text), **changes}, indent=2).encode()
+        text = json.dumps({**config, **changes}, indent=2).encode()
     if target.exists() and target.read_bytes() != text:
         raise CheckpointError(f"{target} exists and is another; choose another --out")
     target.write_bytes(text)

@@ -5,8 +5,15 @@ from itertools import pairwise
 
 import typer
 
+from transformer_nfn.cli.apply import apply
+from transformer_nfn.cli.audit import audit
 from transformer_nfn.cli.bench import bench_app
+from transformer_nfn.cli.dedup import dedup
+from transformer_nfn.cli.fingerprint import fingerprint
+from transformer_nfn.cli.inspect import inspect
 from transformer_nfn.cli.rank import rank
+from transformer_nfn.cli.reparam import reparam
+from transformer_nfn.cli.same import same
 from transformer_nfn.cli.zoo import zoo_app
 
 app = typer.Typer(
@@ -20,6 +27,13 @@ app = typer.Typer(
 app.add_typer(zoo_app, name="zoo")
 app.add_typer(bench_app, name="bench")
 app.command()(rank)
+app.command()(inspect)
+app.command()(same)
+app.command()(reparam)
+app.command()(apply)
+app.command()(fingerprint)
+app.command()(dedup)
+app.command()(audit)
 
 
 @app.callback()

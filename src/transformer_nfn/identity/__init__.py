@@ -1,1 +1,56 @@
 """Same function or not: verdicts with certificates, fingerprints, copies in disguise."""
+
+from transformer_nfn.identity.acting import apply_element, changes
+from transformer_nfn.identity.certificate import load_certificate, save_certificate
+from transformer_nfn.identity.dedup import Duplicates, dedup, group_copies
+from transformer_nfn.identity.distances import COPY, NEAR, Distance, Kinship, distance
+from transformer_nfn.identity.element import NetElement
+from transformer_nfn.identity.finding import find_checkpoints, fingerprints
+from transformer_nfn.identity.fingerprint import Fingerprint, fingerprint
+from transformer_nfn.identity.inspection import BlockHealth, Inspection, inspect_checkpoint
+from transformer_nfn.identity.matching import match, unit_roundoff
+from transformer_nfn.identity.parts import PARTS, Part, symmetry_parts
+from transformer_nfn.identity.picture import plot_heads
+from transformer_nfn.identity.running import run
+from transformer_nfn.identity.sampling import random_net_element
+from transformer_nfn.identity.series import Audit, audit_series
+from transformer_nfn.identity.verdict import Answer, Verdict, same
+from transformer_nfn.identity.witness import Witness, find_witness
+
+__all__ = [
+    "COPY",
+    "NEAR",
+    "PARTS",
+    "Answer",
+    "Audit",
+    "BlockHealth",
+    "Distance",
+    "Duplicates",
+    "Fingerprint",
+    "Inspection",
+    "Kinship",
+    "NetElement",
+    "Part",
+    "Verdict",
+    "Witness",
+    "apply_element",
+    "audit_series",
+    "changes",
+    "dedup",
+    "distance",
+    "find_checkpoints",
+    "find_witness",
+    "fingerprint",
+    "fingerprints",
+    "group_copies",
+    "inspect_checkpoint",
+    "load_certificate",
+    "match",
+    "plot_heads",
+    "random_net_element",
+    "run",
+    "same",
+    "save_certificate",
+    "symmetry_parts",
+    "unit_roundoff",
+]

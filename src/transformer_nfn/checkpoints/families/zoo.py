@@ -1,10 +1,13 @@
-"""Nets of a zoo as `tnfn zoo export` writes them: the paper's blocks, or residual ones."""
+"""Nets of a zoo as `tnfn zoo export` writes them: the paper's blocks, or residual ones.
+
+The paper's have ReLU, the residual ones GELU; the classifier behind both has ReLU.
+"""
 
 from collections.abc import Mapping
 from typing import Any
 
+from transformer_nfn.checkpoints.families.residual import declared
 from transformer_nfn.checkpoints.family import Family, Matrix, Settings, Writer, setting
-from transformer_nfn.space import RELU
 
 #: What a zoo's nets have instead of a name for it: every one of them has these.
 _EPS = 1e-5
@@ -12,10 +15,11 @@ _EPS = 1e-5
 
 def _settings(config: Mapping[str, Any]) -> Settings:
     heads = setting(config, "heads", int)
+    block = setting(config, "block", str)
     return Settings(
         heads=heads,
         groups=heads,
-        activation="relu",
+        activation="relu" if block == "paper" else "gelu",
         eps=_EPS,
         norm="layer",
         causal=False,
@@ -34,7 +38,7 @@ def _family(name: str, probe: str, matrices: tuple[Matrix, ...], skip: bool) -> 
         prefixes=("",),
         probe=probe,
         block="blocks.{}.",
-        declared=lambda _: RELU,
+        declared=declared,
         matrices=matrices,
         norms=None,
         settings=_settings,

@@ -1,0 +1,63 @@
+"""`tnfn audit`: steps of a training run that repeat, or are of another run."""
+
+import json
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from transformer_nfn.cli.common import Json, Ray, interruptible, make_executor
+from transformer_nfn.cli.names import short
+
+
+def audit(
+    folder: Annotated[Path, typer.Argument(help="Checkpoints of one run, in natural order.")],
+    ray: Ray = None,
+    as_json: Json = False,
+) -> None:
+    """Audit the checkpoints of a training run: duplicates of earlier steps, and foreign steps.
+
+    A duplicate is found however reparametrised. A jump at the first or last steps is shown, but
+    may be right. Exit code 1 if a step is a duplicate, foreign, or could not be read.
+
+    Example: tnfn audit run-7/checkpoints
+    """
+    from transformer_nfn.identity import audit_series, find_checkpoints, fingerprints
+    from transformer_nfn.jobs import track
+
+    paths = find_checkpoints(folder)
+    with interruptible(), make_executor(ray) as executor:
+        prints, broken = fingerprints(
+            paths,
+            executor,
+            lambda outcomes: track(outcomes, len(paths), describe="fingerprints", disable=as_json),
+        )
+    for reason in broken.values():
+        typer.echo(f"not read: {reason}", err=True)
+    found = audit_series(prints)
+    sound = found.sound and not broken
+    if as_json:
+        steps = [asdict(step) for step in found.steps]
+        typer.echo(
+            json.dumps({"sound": sound, "usual": found.usual, "steps": steps, "broken": broken})
+        )
+    else:
+        names = [short(step.path, folder) for step in found.steps]
+        width = max(map(len, names))
+        for name, step in zip(names, found.steps, strict=True):
+            far = "" if step.moved is None else f"{step.moved:.1e}"
+            what = str(step.finding or "")
+            if step.of is not None:
+                what += f" of {short(step.of, folder)}"
+            typer.echo(f"{name:<{width}}  {far:>7}  {what}".rstrip())
+        counts = {kind: sum(step.finding == kind for step in found.steps) for kind in _KINDS}
+        words = ", ".join(f"{count} {kind}" for kind, count in counts.items() if count)
+        typer.echo(
+            f"{len(found.steps)} steps, usually {found.usual:.1e} apart: {words or 'all sound'}"
+        )
+    if not sound:
+        raise typer.Exit(1)
+
+
+_KINDS = ("duplicate", "foreign", "jump")

@@ -1,0 +1,55 @@
+"""What the commands on checkpoints share: the options that stand in for a config."""
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+ConfigFile = Annotated[
+    Path | None,
+    typer.Option("--config", help="config.json of the file, if it is not in the same folder."),
+]
+Options = Annotated[
+    list[str] | None,
+    typer.Option("--set", metavar="NAME=VALUE", help="A setting that comes before config.json's."),
+]
+
+
+def open_checkpoint(
+    path: Path, config: Path | None = None, options: list[str] | None = None
+) -> Any:
+    """An open `Checkpoint`, to be used in a `with`."""
+    from transformer_nfn.checkpoints import Checkpoint, parse_option
+
+    return Checkpoint(path, config=config, options=dict(map(parse_option, options or [])))
+
+
+class Blocks:
+    """A bar that counts blocks, on stderr, while a long command runs."""
+
+    def __init__(self, blocks: int, describe: str, *, disable: bool) -> None:
+        from rich.console import Console
+        from rich.progress import (
+            BarColumn,
+            MofNCompleteColumn,
+            Progress,
+            TextColumn,
+            TimeRemainingColumn,
+        )
+
+        columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
+        self._bar = Progress(
+            *columns,
+            TimeRemainingColumn(),
+            console=Console(stderr=True),
+            transient=True,
+            disable=disable,
+        )
+        self._task = self._bar.add_task(describe, total=blocks)
+
+    def __enter__(self) -> Any:
+        self._bar.__enter__()
+        return lambda done: self._bar.update(self._task, completed=done)
+
+    def __exit__(self, *error: Any) -> None:
+        self._bar.__exit__(*error)

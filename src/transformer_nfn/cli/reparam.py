@@ -1,0 +1,43 @@
+"""`tnfn reparam`: another member of a checkpoint's orbit."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from transformer_nfn.cli.checkpoints import ConfigFile, Options, open_checkpoint
+from transformer_nfn.cli.common import Json, show
+
+
+def reparam(
+    path: Annotated[
+        Path, typer.Argument(help="A .safetensors file, an index, or a folder with either.")
+    ],
+    out: Annotated[Path, typer.Option(help="A .safetensors file, or a folder.")],
+    seed: Annotated[int, typer.Option(help="Of the random element.")] = 0,
+    parts: Annotated[
+        str | None,
+        typer.Option(help="Parts of the group, with commas; all if not given. See `tnfn inspect`."),
+    ] = None,
+    condition: Annotated[float, typer.Option(min=1, help="Condition number of its matrices.")] = 10,
+    config: ConfigFile = None,
+    options: Options = None,
+    as_json: Json = False,
+) -> None:
+    """Write a checkpoint with other weights and the same function.
+
+    A random symmetry of the checkpoint's group is applied in float64 and rounded once. Where the
+    basis changes, a head that is tied to the embedding gets a tensor of its own.
+
+    Example: tnfn reparam model.safetensors --seed 1 --parts heads,qk,vo --out other/
+    """
+    import torch
+
+    from transformer_nfn.identity import apply_element, random_net_element, symmetry_parts
+
+    with open_checkpoint(path, config, options) as checkpoint:
+        chosen = parts.split(",") if parts else list(symmetry_parts(checkpoint))
+        generator = torch.Generator().manual_seed(seed)
+        element = random_net_element(checkpoint, generator, parts=chosen, condition=condition)
+        written = apply_element(checkpoint, element, out)
+    show({"wrote": str(written), "parts": chosen, "seed": seed, "condition": condition}, as_json)

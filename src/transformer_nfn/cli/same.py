@@ -1,0 +1,101 @@
+"""`tnfn same`: are two checkpoints the same function?"""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from transformer_nfn.cli.checkpoints import Blocks, Options, open_checkpoint
+from transformer_nfn.cli.common import Json, show
+
+if TYPE_CHECKING:
+    from transformer_nfn.identity import Verdict
+
+#: Exit codes of `tnfn same`; 1 and 2 are errors, of a file and of the command line.
+DIFFERENT, UNDECIDED = 3, 4
+
+
+def same(
+    first: Annotated[Path, typer.Argument(help="A checkpoint: file, index or folder.")],
+    second: Annotated[Path, typer.Argument(help="Another one.")],
+    certificate: Annotated[
+        Path | None, typer.Option(help="Where to write the change of coordinates, if there is one.")
+    ] = None,
+    plot: Annotated[
+        Path | None, typer.Option(help="A picture: heads of the first against heads of the second.")
+    ] = None,
+    config_first: Annotated[Path | None, typer.Option(help="config.json of the first.")] = None,
+    config_second: Annotated[Path | None, typer.Option(help="config.json of the second.")] = None,
+    options: Options = None,
+    options_first: Annotated[
+        list[str] | None, typer.Option("--set-first", metavar="NAME=VALUE", help="For the first.")
+    ] = None,
+    options_second: Annotated[
+        list[str] | None, typer.Option("--set-second", metavar="NAME=VALUE", help="For the second.")
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Decide whether two checkpoints are the same function, and by which change of coordinates.
+
+    Answers: identical bytes, same tensors, equivalent (with a certificate), equivalent by products,
+    different (with an input that shows it), not decided. Exit code 0 for the same function, 3 for a
+    different one, 4 if not decided, 1 if a file cannot be read.
+
+    Example: tnfn same a.safetensors b/ --certificate g.safetensors
+    """
+    from transformer_nfn.identity import same as decide
+    from transformer_nfn.identity import save_certificate
+
+    every = options or []
+    with (
+        open_checkpoint(first, config_first, [*every, *(options_first or [])]) as ours,
+        open_checkpoint(second, config_second, [*every, *(options_second or [])]) as theirs,
+    ):
+        with Blocks(ours.blocks, "blocks compared", disable=as_json) as progress:
+            verdict = decide(ours, theirs, progress)
+        if certificate is not None and verdict.element is not None:
+            norm = theirs.settings.norm
+            save_certificate(verdict.element, ours, certificate, target_norm=norm)
+    if plot is not None and verdict.distances:
+        from transformer_nfn.identity import plot_heads
+
+        plot_heads(verdict.distances, plot, first.name, second.name)
+    figures = facts(verdict)
+    if certificate is not None:
+        figures["certificate"] = str(certificate) if verdict.element is not None else None
+    if plot is not None:
+        figures["plot"] = str(plot) if verdict.distances else None
+    show({name: value for name, value in figures.items() if as_json or value is not None}, as_json)
+    if not verdict.answer.same_function:
+        raise typer.Exit(DIFFERENT if verdict.answer.value == "different" else UNDECIDED)
+
+
+def facts(verdict: "Verdict") -> dict[str, Any]:
+    """A verdict as plain data."""
+    found: dict[str, Any] = {
+        "answer": verdict.answer.value,
+        "reason": verdict.reason,
+        "where": verdict.where,
+        "residual": _short(verdict.residual),
+        "part_of_tolerance": _short(verdict.margin),
+        "condition": _short(verdict.condition),
+        "witness": None,
+    }
+    if (witness := verdict.witness) is not None:
+        ids = witness.inputs if not witness.inputs.is_floating_point() else None
+        found["witness"] = {
+            "output": witness.head,
+            "first": _short(witness.ours),
+            "second": _short(witness.theirs),
+            "difference": _short(witness.difference),
+            "times_rounding": _short(witness.ratio),
+            "deviations_along": _short(witness.along),
+            "seed": witness.seed,
+            "inputs": list(witness.inputs.shape),
+            "tokens": ids.tolist() if ids is not None and ids.numel() <= 64 else None,
+        }
+    return found
+
+
+def _short(value: float | None) -> float | None:
+    return None if value is None else float(f"{value:.4g}")

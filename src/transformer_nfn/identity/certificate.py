@@ -1,0 +1,155 @@
+"""Certificates: a `NetElement` as a safetensors file; docs/identity.md specifies it."""
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+
+import torch
+from safetensors.torch import save_file
+from torch import Tensor
+
+from transformer_nfn.checkpoints import Checkpoint, CheckpointError, TensorFiles
+from transformer_nfn.group import GroupElement
+from transformer_nfn.identity.canonical import Gauge
+from transformer_nfn.identity.element import NetElement, Outside
+
+FORMAT = "tnfn-certificate"
+VERSION = "1"
+
+
+def save_certificate(
+    element: NetElement, ours: Checkpoint, path: str | Path, *, target_norm: str | None = None
+) -> None:
+    """Write an element for a checkpoint.
+
+    Args:
+        element: What carries it to another.
+        ours: The checkpoint it acts on.
+        path: Where to.
+        target_norm: The norm of the result; the checkpoint's own if None.
+    """
+    metadata = {
+        "format": FORMAT,
+        "version": VERSION,
+        "family": ours.family.name,
+        "block": ours.spec.block.name,
+        "sizes": json.dumps(dict(ours.spec.sizes)),
+        "blocks": str(ours.blocks),
+        "norm": target_norm or ours.settings.norm,
+    }
+    tensors = {name: value.contiguous() for name, value in _tensors(element).items()}
+    save_file(tensors, path, metadata)
+
+
+def _tensors(element: NetElement) -> dict[str, Tensor]:
+    found = {f"basis.{stream}": basis for stream, basis in element.bases.items()}
+    for number, block in enumerate(element.blocks):
+        found |= {f"block.{number}.{label}": part[0, 0] for label, part in block.parts.items()}
+    for number, gauge in enumerate(element.gauges):
+        if gauge is None:
+            continue
+        place = f"gauge.{number}"
+        for half, (scale, shift) in enumerate(gauge.norms):
+            found |= {f"{place}.norm.{half}.scale": scale, f"{place}.norm.{half}.shift": shift}
+        found |= {f"{place}.ones.{name}": value for name, value in gauge.ones.items()}
+        if gauge.key_bias is not None:
+            found[f"{place}.key_bias"] = gauge.key_bias
+        if gauge.value_bias is not None:
+            found[f"{place}.value_bias"] = gauge.value_bias
+    if element.outside is not None:
+        scale, shift = element.outside.last_norm
+        found |= {"outside.scale": scale, "outside.shift": shift}
+        found |= {f"outside.ones.{name}": value for name, value in element.outside.ones.items()}
+        found["outside.untied"] = torch.tensor(element.outside.untied)
+    if element.unseen is not None:
+        found["unseen"] = element.unseen
+    if element.hidden is not None:
+        found |= {"hidden.order": element.hidden[0], "hidden.scale": element.hidden[1]}
+    # A file may not hold one storage twice.
+    return {name: value.clone() for name, value in found.items()}
+
+
+def load_certificate(path: str | Path, ours: Checkpoint) -> tuple[NetElement, str]:
+    """Read an element for a checkpoint, and the norm of the result.
+
+    Raises:
+        CheckpointError: If it is no certificate, or one for another network.
+    """
+    with TensorFiles(path) as files:
+        metadata = files.shards[0][1].metadata
+        wanted = {
+            "format": FORMAT,
+            "version": VERSION,
+            "family": ours.family.name,
+            "block": ours.spec.block.name,
+            "sizes": json.dumps(dict(ours.spec.sizes)),
+            "blocks": str(ours.blocks),
+        }
+        for name, value in wanted.items():
+            if metadata.get(name) != value:
+                raise CheckpointError(
+                    f"{path} is no certificate for {ours.path}: {name} is "
+                    f"{str(metadata.get(name))[:80]!r}, not {value!r}"
+                )
+        tensors = {name: files.read(name) for name in files}
+    try:
+        return _element(tensors, ours), metadata.get("norm", ours.settings.norm)
+    except (KeyError, IndexError, RuntimeError, ValueError) as error:
+        raise CheckpointError(f"{path} is not a sound certificate: {str(error)[:200]}") from None
+
+
+def _element(tensors: Mapping[str, Tensor], ours: Checkpoint) -> NetElement:
+    blocks = []
+    for number in range(ours.blocks):
+        parts = _under(tensors, f"block.{number}.")
+        for label, part in parts.items():
+            if not part.is_floating_point():
+                _check_permutation(part, f"block.{number}.{label}")
+        blocks.append(
+            GroupElement(ours.spec, {label: part[None, None] for label, part in parts.items()})
+        )
+    bases = {int(name): basis for name, basis in _under(tensors, "basis.").items()}
+    for basis in bases.values():
+        error = (basis @ basis.T - torch.eye(ours.D, dtype=torch.float64)).abs().max().item()
+        if basis.shape != (ours.D, ours.D) or not error < 1e-6:
+            raise ValueError("a basis is not orthogonal")
+    gauges = tuple(
+        _gauge(_under(tensors, f"gauge.{number}."), ours) for number in range(ours.blocks)
+    )
+    outer = _under(tensors, "outside.")
+    outside = None
+    if outer:
+        outside = Outside(
+            (outer["scale"], outer["shift"]), _under(outer, "ones."), bool(outer["untied"].item())
+        )
+    hidden = None
+    if "hidden.order" in tensors:
+        _check_permutation(tensors["hidden.order"], "hidden.order")
+        hidden = tensors["hidden.order"], tensors["hidden.scale"]
+    return NetElement(tuple(blocks), bases, gauges, outside, hidden, tensors.get("unseen"))
+
+
+def _gauge(tensors: Mapping[str, Tensor], ours: Checkpoint) -> Gauge | None:
+    if not tensors:
+        return None
+    first, second = (
+        (tensors[f"norm.{half}.scale"], tensors[f"norm.{half}.shift"]) for half in (0, 1)
+    )
+    for value in (*first, *second):
+        if value.shape != (ours.D,):
+            raise ValueError(f"a norm has shape {tuple(value.shape)}, not ({ours.D},)")
+    return Gauge(
+        (first, second),
+        _under(tensors, "ones."),
+        tensors.get("key_bias"),
+        tensors.get("value_bias"),
+    )
+
+
+def _under(tensors: Mapping[str, Tensor], prefix: str) -> dict[str, Tensor]:
+    return {n.removeprefix(prefix): t for n, t in tensors.items() if n.startswith(prefix)}
+
+
+def _check_permutation(part: Tensor, name: str) -> None:
+    if not (part.sort(dim=-1).values == torch.arange(part.shape[-1])).all():
+        raise ValueError(f"{name} is not a permutation")

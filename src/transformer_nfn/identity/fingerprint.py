@@ -1,0 +1,162 @@
+"""Fingerprints: a few numbers for each part of a checkpoint that no symmetry of it changes.
+
+Every half of a block is run on the same probes n, tokens of the file's own embedding. What it
+writes, Y, is a function, so heads, neurons, matrices between Q and K or V and O, scales and biases
+that cancel are gone. Inner products Y nᵀ and Y Yᵀ are free of the basis of the residual stream, and
+seeded signs make 16 numbers of them. The layers outside the blocks are treated alike.
+
+In the paper's nets, which have no skip connection, each LayerNorm has a basis of its own: there
+each half's probes are made of what the half before writes, see `Written.apart`.
+"""
+
+import json
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from math import sqrt
+from pathlib import Path
+from typing import Any
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from transformer_nfn.checkpoints import Checkpoint, CheckpointError
+from transformer_nfn.identity.blockfunction import attention_of, mlp_of
+from transformer_nfn.identity.outsidefunction import embedding_of, heads_of
+from transformer_nfn.identity.probes import Probes, make_probes, plain_norm, seen, signs
+from transformer_nfn.jobs import one_thread
+
+#: Numbers for each part.
+WIDTH = 16
+
+
+@dataclass(frozen=True, eq=False)
+class Fingerprint:
+    """What is kept of a checkpoint.
+
+    Attributes:
+        path: Where it was.
+        shape: Family and sizes; only fingerprints of one shape are compared.
+        dtype: How its blocks are stored, such as "float32".
+        parts: 16 numbers for each part: ``"attention 0"``, ``"mlp 0"``, …, ``"embedding"``, and
+            each head by its name.
+    """
+
+    path: str
+    shape: str
+    dtype: str
+    parts: Mapping[str, Float[Tensor, "16"]]
+
+    def to_json(self) -> dict[str, Any]:
+        """As a JSON object."""
+        numbers = {name: value.tolist() for name, value in self.parts.items()}
+        return {"path": self.path, "shape": self.shape, "dtype": self.dtype, "parts": numbers}
+
+    @staticmethod
+    def from_json(text: str) -> "Fingerprint":
+        """The inverse of `to_json`, from its text."""
+        given = json.loads(text)
+        parts = {
+            name: torch.tensor(value, dtype=torch.float64) for name, value in given["parts"].items()
+        }
+        return Fingerprint(given["path"], given["shape"], given["dtype"], parts)
+
+
+def fingerprint(
+    checkpoint: Checkpoint | str | Path, progress: Callable[[int], None] = lambda _: None
+) -> Fingerprint:
+    """The fingerprint of a checkpoint; weights are read once and in slices.
+
+    Args:
+        checkpoint: An open one, or the path of one.
+        progress: Called with the number of blocks that are done.
+
+    Raises:
+        CheckpointError: If it cannot be read, has no embedding, or is not finite.
+    """
+    if not isinstance(checkpoint, Checkpoint):
+        with Checkpoint(checkpoint) as opened:
+            return fingerprint(opened, progress)
+    dtype = torch.float64 if checkpoint.dtype == torch.float64 else torch.float32
+    # Threads cost more than they give to products of 16 rows, and they change the rounding.
+    with torch.no_grad(), one_thread("cpu"):
+        parts = dict(_parts(checkpoint, dtype, progress))
+    for name, value in parts.items():
+        if not value.isfinite().all():
+            raise CheckpointError(f"{checkpoint.path}: {name} has weights that are not finite")
+    stored = str(checkpoint.dtype).removeprefix("torch.")
+    return Fingerprint(str(checkpoint.path), shape_of(checkpoint), stored, parts)
+
+
+def shape_of(checkpoint: Checkpoint) -> str:
+    """Family, sizes and rows of the embeddings in a line: what two files must share."""
+    sizes = {**checkpoint.spec.sizes, "blocks": checkpoint.blocks}
+    words = [f"{name}={size}" for name, size in sizes.items()]
+    for name, writer in checkpoint.writers.items():
+        shape = checkpoint.files.entry(name).shape
+        words += [f"rows={torch.Size(shape).numel() // checkpoint.D}"] if writer.axes != "x" else []
+    rope = checkpoint.settings.rope
+    if rope and rope.kind != "default":
+        words += [f"rope={rope.kind}", *(f"{name}={value:g}" for name, value in rope.options)]
+    return " ".join([checkpoint.family.name, *words])
+
+
+def _parts(
+    checkpoint: Checkpoint, dtype: torch.dtype, progress: Callable[[int], None]
+) -> Iterator[tuple[str, Tensor]]:
+    probes = make_probes(checkpoint, dtype)
+    plain = probes.plain
+    skip = checkpoint.family.skip
+    for number in range(checkpoint.blocks):
+        for name, half in (("attention", attention_of), ("mlp", mlp_of)):
+            written = half(checkpoint, number, plain)
+            if not skip:  # what follows is in another basis, and so must the probes be
+                apart = seen(checkpoint, written.apart)
+                plain = plain_norm(apart - apart.mean(dim=0))
+            varying = seen(checkpoint, written.varying)
+            total = varying + seen(checkpoint, written.constant[None])
+            yield f"{name} {number}", basis_free(total, varying, plain)
+        progress(number + 1)
+    yield from _outside(checkpoint, probes, plain)
+
+
+def _outside(
+    checkpoint: Checkpoint, probes: Probes, last: Float[Tensor, "p x"]
+) -> Iterator[tuple[str, Tensor]]:
+    if checkpoint.writers:
+        rows = torch.cat([probes.written, *embedding_of(checkpoint, probes.written.dtype)])
+        yield "embedding", basis_free(rows, rows, probes.plain)
+    for name, value in heads_of(checkpoint, last):
+        yield name, reduced(name, value, WIDTH)
+
+
+def basis_free(
+    total: Float[Tensor, "r x"],
+    varying: Float[Tensor, "r x"],
+    plain: Float[Tensor, "p x"],
+) -> Float[Tensor, "16"]:
+    """16 numbers of rows that no orthogonal basis changes, and that grow with the rows' size.
+
+    Of Y Yᵀ the rows' mean is taken out first, since a large constant would hide all else, and the
+    diagonal counts less, since it only says how long the rows are.
+
+    Args:
+        total: Y.
+        varying: Y up to a constant.
+        plain: Rows n in the same basis.
+    """
+    D = total.shape[-1]
+    centred = (varying - varying.mean(dim=0)).double()
+    size = centred.square().mean().sqrt().clamp_min(1e-300)
+    gram = centred @ centred.T / (D**0.5 * size)
+    gram.diagonal().mul_(D**-0.5)
+    products = total.double() @ plain.double().T / D**0.5
+    half = WIDTH // 2
+    return torch.cat([reduced("products", products, half), reduced("gram", gram, WIDTH - half)])
+
+
+def reduced(label: str, values: Tensor, width: int) -> Float[Tensor, " w"]:
+    """Seeded sums ± of all values, about as large as one of them."""
+    flat = values.flatten().double()
+    sums = signs(f"{label} {len(flat)}", width, len(flat)).double() @ flat
+    return sums / sqrt(len(flat))

@@ -1,0 +1,53 @@
+"""Hidden neurons of one block against those of another: which is which."""
+
+import torch
+from jaxtyping import Float, Int
+from scipy.optimize import linear_sum_assignment  # type: ignore[import-untyped]
+from scipy.spatial import cKDTree  # type: ignore[import-untyped]
+from torch import Tensor
+
+#: Numbers to which each neuron is projected for the search of its partner.
+_SHADOW = 12
+#: Most neurons without a partner that are paired by assignment; more are a different network.
+_MOST = 4096
+
+
+def match_neurons(ours: Float[Tensor, "a p"], theirs: Float[Tensor, "a p"]) -> Int[Tensor, " a"]:
+    """For each of their neurons the number of ours, a permutation.
+
+    Where each has a clear partner, a search among random projections finds it; what is left, equal
+    neurons for example, is paired by assignment.
+
+    Args:
+        ours: What belongs to each neuron of the first network, in the basis of the second.
+        theirs: The same of the second.
+    """
+    count = len(ours)
+    same = torch.arange(count)
+    if count == 0 or _close(ours, theirs).all():
+        return same
+    seed = torch.Generator().manual_seed(0)
+    look = torch.randn(ours.shape[1], _SHADOW, generator=seed, dtype=ours.dtype)
+    _, found = cKDTree((ours @ look).numpy()).query((theirs @ look).numpy())
+    partner = torch.from_numpy(found).long()
+    sure = _close(ours[partner], theirs)
+    sure &= torch.bincount(partner[sure], minlength=count)[partner] == 1
+    order = torch.where(sure, partner, -1)
+    left = torch.nonzero(~sure).flatten()
+    free = torch.ones(count, dtype=torch.bool)
+    free[partner[sure]] = False
+    rest = torch.nonzero(free).flatten()
+    if len(left) > _MOST:
+        order[left] = rest
+        return order
+    cost = torch.cdist(theirs[left], ours[rest])
+    _, columns = linear_sum_assignment(cost.numpy())
+    order[left] = rest[torch.from_numpy(columns)]
+    return order
+
+
+def _close(ours: Float[Tensor, "a p"], theirs: Float[Tensor, "a p"]) -> Tensor:
+    """Pairs that are nearer than a tenth of their size: for the search, not for the verdict."""
+    distance: Tensor = (ours - theirs).norm(dim=1)
+    near: Tensor = distance < 0.1 * theirs.norm(dim=1)
+    return near

@@ -1,0 +1,160 @@
+"""The symmetry group of each family, as data: its parts, where they hold, how large they are."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from math import prod
+
+from transformer_nfn.checkpoints import Checkpoint
+
+
+@dataclass(frozen=True)
+class Part:
+    """One kind of symmetry.
+
+    Attributes:
+        name: What `--parts` calls it.
+        what: What it does, in a line.
+        dimension: Of its continuous part in a checkpoint; None where it does not hold there.
+    """
+
+    name: str
+    what: str
+    dimension: Callable[[Checkpoint], int | None]
+
+
+def _groups(checkpoint: Checkpoint) -> int:
+    return checkpoint.settings.groups
+
+
+def _qk(checkpoint: Checkpoint) -> int:
+    width = checkpoint.spec.sizes["D_k"]
+    each = width * width if checkpoint.settings.rope is None else width
+    return checkpoint.blocks * _groups(checkpoint) * each
+
+
+def _vo(checkpoint: Checkpoint) -> int:
+    return checkpoint.blocks * _groups(checkpoint) * checkpoint.spec.sizes["D_v"] ** 2
+
+
+def _scales(checkpoint: Checkpoint) -> int | None:
+    scaled = "s" in checkpoint.spec.block.axes
+    if not scaled and not checkpoint.hidden_head:
+        return None
+    hidden = (
+        checkpoint.files.entry(checkpoint.hidden_head[1]).shape[0] if checkpoint.hidden_head else 0
+    )
+    return scaled * checkpoint.blocks * checkpoint.spec.sizes["D_A"] + hidden
+
+
+def _key_bias(checkpoint: Checkpoint) -> int | None:
+    if checkpoint.settings.rope is not None or not checkpoint.has_bias("K"):
+        return None
+    return checkpoint.blocks * _groups(checkpoint) * checkpoint.spec.sizes["D_k"]
+
+
+def _value_bias(checkpoint: Checkpoint) -> int | None:
+    if not checkpoint.family.output_bias or not checkpoint.has_bias("V"):
+        return None
+    return checkpoint.blocks * _groups(checkpoint) * checkpoint.spec.sizes["D_v"]
+
+
+def shifts_are_free(checkpoint: Checkpoint) -> bool:
+    """Whether all that reads a norm in the blocks has a bias that can take its shift."""
+    return checkpoint.settings.norm == "layer" and checkpoint.has_bias("Q")
+
+
+def _norms(checkpoint: Checkpoint) -> int | None:
+    if checkpoint.family.norms is None or checkpoint.family.post_norm:
+        return None
+    inside = 2 * checkpoint.blocks * checkpoint.D * (1 + shifts_are_free(checkpoint))
+    return inside + (checkpoint.D if last_norm_is_free(checkpoint) else 0)
+
+
+def last_norm_is_free(checkpoint: Checkpoint) -> bool:
+    """Whether the scale of the last norm can move into the heads that read it."""
+    tied = any(head.tied for head in checkpoint.heads.values())
+    return bool(checkpoint.heads) and not tied and not checkpoint.gives_hidden_states
+
+
+def _ones(checkpoint: Checkpoint) -> int | None:
+    if checkpoint.settings.norm != "layer":
+        return None
+    spec, names = checkpoint.spec, checkpoint.spec.block.tensors
+    widths = {"x": checkpoint.D, "z": checkpoint.D + 1}
+    total = 0
+    for name in names:
+        if name in ("bA",):
+            continue
+        axes = [index.label for index in names[name] if index.label not in widths]
+        total += prod(spec.size(label) for label in axes)
+    if not checkpoint.family.output_bias:
+        total -= 1  # no bO
+    writers = sum(
+        prod(checkpoint.files.entry(name).shape) // checkpoint.D
+        for name in free_writers(checkpoint)
+    )
+    heads = sum(checkpoint.files.entry(h).shape[0] for h in free_heads(checkpoint))
+    hidden = (
+        checkpoint.files.entry(checkpoint.hidden_head[1]).shape[0] if checkpoint.hidden_head else 0
+    )
+    return checkpoint.blocks * total + writers + heads + hidden
+
+
+def free_writers(checkpoint: Checkpoint) -> list[str]:
+    """Writers outside the blocks that may change along the ones: all that are no head as well."""
+    shared = {head.weight for head in checkpoint.heads.values() if head.tied}
+    if checkpoint.tied_decoder:
+        shared.add(checkpoint.name("embeddings.word_embeddings.weight"))
+    return [name for name in checkpoint.writers if name not in shared]
+
+
+def free_heads(checkpoint: Checkpoint) -> list[str]:
+    """Weights of heads that may change along the ones, by a bias that takes the constant."""
+    return [head.weight for head in checkpoint.heads.values() if head.bias and not head.tied]
+
+
+def basis_streams(checkpoint: Checkpoint) -> list[int]:
+    """Streams whose basis may change; fixed sine positions and hidden states hold theirs."""
+    if checkpoint.unknown or checkpoint.gives_hidden_states:
+        return []
+    if checkpoint.family.norms is not None:
+        return [0]
+    if checkpoint.family.skip:
+        return []
+    return list(range(1, 2 * checkpoint.blocks + 1))
+
+
+def _basis(checkpoint: Checkpoint) -> int | None:
+    found = basis_streams(checkpoint)
+    if not found:
+        return None
+    if checkpoint.family.post_norm:
+        return 0
+    size = checkpoint.D - (checkpoint.settings.norm == "layer")
+    return len(found) * size * (size - 1) // 2
+
+
+#: What the parts are, in the order in which they are listed.
+_PARTS = (
+    Part(
+        "heads", "order of heads; under grouping of groups, and of heads inside them", lambda _: 0
+    ),
+    Part("qk", "queries against keys: GL for each head; under RoPE a complex number a pair", _qk),
+    Part("vo", "values against the output: GL for each head", _vo),
+    Part("neurons", "order of hidden neurons", lambda _: 0),
+    Part("scales", "scale of a neuron: positive at ReLU, nonzero in a linear branch", _scales),
+    Part("key_bias", "the key bias, which softmax ignores", _key_bias),
+    Part("value_bias", "the value bias, against the output bias", _value_bias),
+    Part("norms", "scale and shift of a norm, against what reads it", _norms),
+    Part("ones", "what LayerNorm takes away: readers and writers along the ones", _ones),
+    Part(
+        "basis", "basis of the stream: orthogonal; of permutations and a sign after norms", _basis
+    ),
+)
+PARTS = {part.name: part for part in _PARTS}
+
+
+def symmetry_parts(checkpoint: Checkpoint) -> dict[str, int]:
+    """The parts that hold for a checkpoint, each with its dimension."""
+    found = {name: part.dimension(checkpoint) for name, part in PARTS.items()}
+    return {name: dimension for name, dimension in found.items() if dimension is not None}

@@ -1,0 +1,299 @@
+"""An input on which two functions differ by more than rounding explains."""
+
+import copy
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from transformer_nfn.checkpoints import Checkpoint, TensorFiles
+from transformer_nfn.identity.running import run
+from transformer_nfn.space import WeightBatch
+
+#: How many times what one rounding does to the outputs counts as another function. A network and
+#: its rounding lie between 0.3 and 3.
+BEYOND = 4.0
+#: The same along one direction, that in which the suspected weights move the outputs. There
+#: rounding is normally distributed, with this many standard deviations at the limit.
+BEYOND_ALONG = 5.0
+_SEQUENCES = 32
+_MANY_SEQUENCES = 128
+#: Inputs among which those are chosen that the suspected weights matter most for, and the number
+#: of multiplications that this choice may cost.
+_POOL = 2048
+_POOL_COST = 3e12
+_TOKENS = 12
+#: Where only positions differ: they tell far tokens apart, not near ones.
+_FEW_SEQUENCES = 4
+_MANY_TOKENS = 512
+_JITTERS = 3
+#: Roundings of each network: to choose a direction apart from them, and to judge it.
+_KNOWN = 24
+_UNKNOWN = 12
+_RIDGE = 0.03
+
+
+@dataclass(frozen=True)
+class Witness:
+    """One input, and what both say.
+
+    Attributes:
+        inputs: One sequence of token ids, one image, or the patches of one; or many of them, where
+            only all together show it.
+        head: The output where they differ most.
+        ours: What the first says there, the entry that differs most.
+        theirs: What the second says.
+        difference: The distance of all outputs of this head, relative to their size.
+        ratio: The distance as a multiple of what rounding the stored weights does.
+        along: Their difference along that which the suspected weights make, as a multiple of what
+            rounding does in this direction; None if no weights are suspected.
+        seed: The inputs come from it.
+    """
+
+    inputs: Tensor
+    head: str
+    ours: float
+    theirs: float
+    difference: float
+    ratio: float
+    along: float | None
+    seed: int
+
+    @property
+    def strength(self) -> float:
+        """How far beyond rounding it is: 1 is the limit."""
+        return max(self.ratio / BEYOND, (self.along or 0.0) / BEYOND_ALONG)
+
+    @property
+    def beyond_rounding(self) -> bool:
+        """Whether rounding does not explain it."""
+        return self.strength > 1
+
+
+def draw_inputs(
+    ours: Checkpoint,
+    theirs: Checkpoint,
+    *,
+    seed: int,
+    tokens: tuple[int, ...] = (),
+    count: int = _SEQUENCES,
+    length: int = _TOKENS,
+) -> Tensor:
+    """Random inputs that both understand.
+
+    Args:
+        ours: The first network.
+        theirs: The second.
+        seed: Of the inputs.
+        tokens: Words that must occur, one in each of the first sequences.
+        count: How many sequences, images or sets of patches.
+        length: Of a sequence, where nothing else says it.
+    """
+    generator = torch.Generator().manual_seed(seed)
+    name, settings = ours.family.name, ours.settings
+    if name == "vit":
+        size = settings.size("image")
+        return torch.randn(count, settings.size("colours"), size, size, generator=generator)
+    if name.startswith("zoo"):
+        width = ours.D
+        if ours.writers:
+            width = ours.files.entry("embedding.weight").shape[0]
+        return torch.randn(count, settings.size("tokens"), width, generator=generator)
+    words = min(c.files.entry(next(iter(c.writers))).shape[0] for c in (ours, theirs))
+    if settings.rope is None:
+        places = [c.files.entry(list(c.writers)[1]).shape[0] for c in (ours, theirs)]
+        length = min(length, *places)
+    ids = torch.randint(0, words, (count, length), generator=generator)
+    for row, token in enumerate(token for token in tokens if token < words):
+        ids[row % count, (row // count) % length] = token
+    return ids
+
+
+def find_witness(
+    ours: Checkpoint,
+    theirs: Checkpoint,
+    *,
+    seed: int = 0,
+    tokens: tuple[int, ...] = (),
+    long: bool = False,
+) -> Witness:
+    """The input, among random ones, on which two networks differ most beyond rounding.
+
+    What rounding does is measured, on both networks, several times: every stored number moved by
+    up to half its last digit.
+
+    Args:
+        ours: The first network.
+        theirs: The second.
+        seed: Of the inputs.
+        tokens: Words that are suspected.
+        long: Positions are suspected: a few long sequences instead of many short ones.
+    """
+    count, length = (_FEW_SEQUENCES, _MANY_TOKENS) if long else (_SEQUENCES, _TOKENS)
+    inputs = draw_inputs(ours, theirs, seed=seed, tokens=tokens, count=count, length=length)
+    one, two, noise = _outputs(ours, theirs, inputs, _JITTERS)
+    best = None
+    for head, jitters in noise.items():
+        difference, size = one[head] - two[head], two[head].norm(dim=1)
+        level = jitters.square().sum(dim=3).mean(dim=1).amax(dim=0).sqrt()
+        level = torch.maximum(level, 1e-13 * size + 1e-300)  # what float64 itself does
+        ratio = (difference.norm(dim=1) / level).nan_to_num(nan=torch.inf)
+        row = int(ratio.argmax())
+        found = _witness(
+            inputs[row], head, one[head][row], two[head][row], ratio[row].item(), None, seed
+        )
+        best = found if best is None or found.ratio > best.ratio else best
+    assert best is not None
+    return best
+
+
+def find_faint_witness(
+    ours: Checkpoint,
+    theirs: Checkpoint,
+    repaired: Mapping[int, WeightBatch],
+    *,
+    seed: int = 0,
+) -> Witness:
+    """Inputs on which two networks differ beyond rounding in the way a suspicion predicts.
+
+    One neuron among many may move the outputs by less than the rounding of all others does. But
+    how the outputs would change if that neuron were the first network's can be computed, and of
+    that direction there is a part that rounding hardly reaches.
+
+    Args:
+        ours: The first network.
+        theirs: The second.
+        repaired: Canonical blocks of the second with the suspected weights of the first.
+        seed: Of the inputs.
+    """
+    size = sum(torch.Size(entry.shape).numel() for entry in theirs.files.entries.values())
+    pool = int(min(_POOL, max(_MANY_SEQUENCES, _POOL_COST / (size * _TOKENS))))
+    inputs = draw_inputs(ours, theirs, seed=seed, count=pool)
+    # The choice looks at the prediction only, so what comes out is not bent by it.
+    plain, changed = run(theirs, inputs), run(theirs, inputs, repaired)
+    effect = torch.stack([_relative(changed[head], plain[head]) for head in plain]).amax(dim=0)
+    inputs = inputs[effect.argsort(descending=True)[:_MANY_SEQUENCES]]
+    one, two, noise = _outputs(ours, theirs, inputs, _KNOWN + _UNKNOWN)
+    expected = run(theirs, inputs, repaired)
+    best = None
+    for head, jitters in noise.items():
+        difference = (one[head] - two[head]).flatten()
+        flat = jitters.flatten(2)
+        known, unknown = flat[:, :_KNOWN], flat[:, _KNOWN:]
+        way = _apart((expected[head].flatten(1) - two[head]).flatten(), known.flatten(0, 1))
+        # Judged by roundings that had no part in the choice of the direction.
+        level = (unknown @ way).square().mean(dim=1).amax().sqrt()
+        floor = 1e-13 * way.norm() * two[head].norm() + 1e-300
+        along = (difference @ way / torch.maximum(level, floor)).item()
+        spread = unknown.square().sum(dim=2).mean(dim=1).amax().sqrt().clamp_min(1e-300)
+        ratio = (difference.norm() / spread).item()
+        found = _witness(inputs, head, one[head].flatten(), two[head].flatten(), ratio, along, seed)
+        best = found if best is None or found.strength > best.strength else best
+    assert best is not None
+    return best
+
+
+def _apart(way: Float[Tensor, " o"], noise: Float[Tensor, "j o"]) -> Float[Tensor, " o"]:
+    """The part of a direction that known roundings hardly reach."""
+    gram = noise @ noise.T
+    gram = gram + _RIDGE * gram.diagonal().mean() * torch.eye(len(gram), dtype=gram.dtype)
+    reached: Tensor = noise.T @ torch.linalg.lstsq(gram, (noise @ way)[:, None]).solution[:, 0]
+    return way - reached
+
+
+def _outputs(
+    ours: Checkpoint, theirs: Checkpoint, inputs: Tensor, jitters: int
+) -> tuple[dict[str, Tensor], dict[str, Tensor], dict[str, Tensor]]:
+    """What both say, "s o" for each head, and what jitter does to each of them, "2 j s o"."""
+    exact = [
+        {head: out.flatten(1) for head, out in run(checkpoint, inputs).items()}
+        for checkpoint in (ours, theirs)
+    ]
+    noise: dict[str, list[Tensor]] = {head: [] for head in exact[0]}
+    for checkpoint, outputs in zip((ours, theirs), exact, strict=True):
+        for jitter in range(jitters):
+            moved = run(jittered(checkpoint, seed=jitter), inputs)
+            for head in noise:
+                noise[head].append(moved[head].flatten(1) - outputs[head])
+    return (
+        exact[0],
+        exact[1],
+        {
+            head: torch.stack([torch.stack(found[:jitters]), torch.stack(found[jitters:])])
+            for head, found in noise.items()
+        },
+    )
+
+
+def _relative(a: Float[Tensor, "s *o"], b: Float[Tensor, "s *o"]) -> Float[Tensor, " s"]:
+    distance: Tensor = (a - b).flatten(1).norm(dim=1)
+    size: Tensor = b.flatten(1).norm(dim=1).clamp_min(1e-300)
+    return distance / size
+
+
+def _witness(
+    inputs: Tensor,
+    head: str,
+    one: Float[Tensor, " o"],
+    two: Float[Tensor, " o"],
+    ratio: float,
+    along: float | None,
+    seed: int,
+) -> Witness:
+    entry = int((one - two).abs().argmax())
+    return Witness(
+        inputs,
+        head,
+        one[entry].item(),
+        two[entry].item(),
+        ((one - two).norm() / two.norm()).item(),
+        ratio,
+        along,
+        seed,
+    )
+
+
+def jittered(checkpoint: Checkpoint, *, seed: int) -> Checkpoint:
+    """The same network with every stored number moved by up to half its last digit."""
+    moved = copy.copy(checkpoint)
+    moved.files = _Jittered(checkpoint.files, seed)  # type: ignore[assignment]
+    return moved
+
+
+class _Jittered:
+    """Tensors as stored, and a little beside it. A tensor always moves in the same way."""
+
+    def __init__(self, files: TensorFiles, seed: int) -> None:
+        self._files, self._seed = files, seed
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self._files, name)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._files
+
+    def __iter__(self) -> object:
+        return iter(self._files)
+
+    def read(self, name: str) -> Tensor:
+        return self._moved(self._files.read(name), name)
+
+    def rows(self, name: str, rows: list[int]) -> Tensor:
+        return self._moved(self._files.rows(name, rows), name)
+
+    def slice(self, name: str, first: int, last: int) -> Tensor:
+        return self._moved(self._files.slice(name, first, last), name)
+
+    def _moved(self, tensor: Tensor, name: str) -> Tensor:
+        if not tensor.dtype.is_floating_point:
+            return tensor
+        digest = hashlib.blake2b(f"{self._seed} {name}".encode(), digest_size=7).digest()
+        generator = torch.Generator().manual_seed(int.from_bytes(digest, "big"))
+        share = 2 * torch.rand(tensor.shape, generator=generator, dtype=torch.float64) - 1
+        exact = tensor.double()
+        _, exponent = torch.frexp(exact)
+        half_digit = torch.exp2(exponent.double()) * (torch.finfo(tensor.dtype).eps / 4)
+        return exact + share * half_digit

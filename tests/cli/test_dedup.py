@@ -1,0 +1,89 @@
+import json
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import pytest
+from click.testing import Result
+from typer.testing import CliRunner
+
+from tests.checkpoints import made
+from transformer_nfn.checkpoints import Checkpoint, CheckpointError, rewrite
+from transformer_nfn.cli.main import app
+from transformer_nfn.identity import Fingerprint, distance, fingerprint
+
+
+def tnfn(*arguments: object) -> Result:
+    return CliRunner().invoke(app, [str(argument) for argument in arguments])
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A net twice, once another, and a file that is none."""
+    home = tmp_path_factory.mktemp("nets")
+    first = made.save(made.model("gpt2"), home / "step-1")
+    with Checkpoint(first) as checkpoint:
+        rewrite(checkpoint, [], home / "step-2")
+    made.save(made.model("gpt2", seed=1), home / "step-10")
+    (home / "broken.safetensors").write_bytes(b"no")
+    return home
+
+
+@pytest.mark.parametrize("command", ["fingerprint", "dedup", "audit"])
+def test_the_help_has_an_example(command: str) -> None:
+    assert f"Example: tnfn {command}" in tnfn(command, "--help").stdout
+
+
+def test_dedup_shows_copies_and_names_what_it_cannot_read(folder: Path) -> None:
+    result = tnfn("dedup", folder)
+    assert result.exit_code == 0
+    lines = [line.split() for line in result.stdout.splitlines()]
+    assert ["1", "1", "step-2", "copy", "of", "step-1", "0.0e+00", "float32"] in lines
+    assert "3 files, 2 networks in 2 families; 1 copies, 0 near copies" in result.stdout
+    assert "broken.safetensors" in result.stderr
+
+
+def test_dedup_gives_json_and_a_picture(folder: Path, tmp_path: Path) -> None:
+    picture = tmp_path / "distances.png"
+    result = tnfn("dedup", folder, "--json", "--plot", picture)
+    found = json.loads(result.stdout)
+    assert (found["files"], found["networks"], found["copies"]) == (3, 2, 1)
+    assert [row["kinship"] for row in found["table"]] == ["stranger", "copy", "stranger"]
+    assert len(found["broken"]) == 1
+    assert picture.read_bytes().startswith(b"\x89PNG")
+
+
+def test_dedup_fails_where_nothing_can_be_read(tmp_path: Path) -> None:
+    (tmp_path / "a.safetensors").write_bytes(b"no")
+    assert tnfn("dedup", tmp_path).exit_code == 1
+    assert isinstance(tnfn("dedup", tmp_path / "none").exception, CheckpointError)
+    made.zoo_net(tmp_path / "b.safetensors")
+    refused = tnfn("dedup", tmp_path, "--plot", tmp_path / "none" / "a.png")
+    assert isinstance(refused.exception, CheckpointError)
+
+
+def test_fingerprints_are_written_and_read(folder: Path, tmp_path: Path) -> None:
+    expected = fingerprint(folder / "step-1")
+    lines = tmp_path / "prints.jsonl"
+    result = tnfn("fingerprint", folder, "--out", lines)
+    assert result.exit_code == 1  # the broken file
+    read = [Fingerprint.from_json(line) for line in lines.read_text().splitlines()]
+    assert [Path(one.path).parent.name for one in read] == ["step-1", "step-2", "step-10"]
+    assert distance(expected, read[0]).largest == 0
+    table = tmp_path / "prints.parquet"
+    assert tnfn("fingerprint", folder / "step-1", "--out", table, "--json").exit_code == 0
+    rows = pq.read_table(table).to_pylist()
+    assert [row["part"] for row in rows] == list(expected.parts)
+    assert rows[0]["numbers"] == pytest.approx(expected.parts["attention 0"].tolist(), rel=1e-6)
+    printed = tnfn("fingerprint", folder / "step-1").stdout.splitlines()[-1]
+    assert distance(Fingerprint.from_json(printed), expected).largest == 0
+    wrong = tnfn("fingerprint", folder, "--out", "prints.csv")
+    assert isinstance(wrong.exception, CheckpointError)
+
+
+def test_audit_reports_a_duplicate(folder: Path, tmp_path: Path) -> None:
+    result = tnfn("audit", folder)
+    assert result.exit_code == 1
+    assert "duplicate of step-1" in result.stdout
+    found = json.loads(tnfn("audit", folder, "--json").stdout)
+    assert not found["sound"]
+    assert [step["finding"] for step in found["steps"]][1] == "duplicate"
