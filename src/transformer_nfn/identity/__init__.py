@@ -7,8 +7,9 @@ from transformer_nfn.identity.distances import COPY, NEAR, Distance, Kinship, di
 from transformer_nfn.identity.element import NetElement
 from transformer_nfn.identity.finding import find_checkpoints, fingerprints
 from transformer_nfn.identity.fingerprint import Fingerprint, fingerprint
+from transformer_nfn.identity.found import unit_roundoff
 from transformer_nfn.identity.inspection import BlockHealth, Inspection, inspect_checkpoint
-from transformer_nfn.identity.matching import match, unit_roundoff
+from transformer_nfn.identity.matching import match
 from transformer_nfn.identity.parts import PARTS, Part, symmetry_parts
 from transformer_nfn.identity.picture import plot_heads
 from transformer_nfn.identity.running import run

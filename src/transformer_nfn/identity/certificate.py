@@ -138,9 +138,16 @@ def _gauge(tensors: Mapping[str, Tensor], ours: Checkpoint) -> Gauge | None:
     for value in (*first, *second):
         if value.shape != (ours.D,):
             raise ValueError(f"a norm has shape {tuple(value.shape)}, not ({ours.D},)")
+    ones = _under(tensors, "ones.")
+    biases = {"K": tensors.get("key_bias"), "V": tensors.get("value_bias")}
+    for name, given in (*ones.items(), *biases.items()):
+        axes = [i.label for i in ours.spec.block.tensors[name] if i.label not in ("x", "z")]
+        shape = tuple(ours.spec.size(label) for label in axes)
+        if given is not None and tuple(given.shape) != shape:
+            raise ValueError(f"the gauge of {name} has shape {tuple(given.shape)}, not {shape}")
     return Gauge(
         (first, second),
-        _under(tensors, "ones."),
+        ones,
         tensors.get("key_bias"),
         tensors.get("value_bias"),
     )

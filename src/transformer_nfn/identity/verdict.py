@@ -10,7 +10,8 @@ from torch import Tensor
 
 from transformer_nfn.checkpoints import Checkpoint, CheckpointError, Settings
 from transformer_nfn.identity.element import NetElement
-from transformer_nfn.identity.matching import Match, element_of, match
+from transformer_nfn.identity.found import Match
+from transformer_nfn.identity.matching import element_of, match
 from transformer_nfn.identity.running import check_runnable
 from transformer_nfn.identity.witness import BEYOND, Witness, find_faint_witness, find_witness
 

@@ -2,7 +2,7 @@
 
 import copy
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -259,33 +259,25 @@ def _witness(
 def jittered(checkpoint: Checkpoint, *, seed: int) -> Checkpoint:
     """The same network with every stored number moved by up to half its last digit."""
     moved = copy.copy(checkpoint)
-    moved.files = _Jittered(checkpoint.files, seed)  # type: ignore[assignment]
+    moved.files = _Jittered(checkpoint.files, seed)
     return moved
 
 
-class _Jittered:
+class _Jittered(TensorFiles):
     """Tensors as stored, and a little beside it. A tensor always moves in the same way."""
 
     def __init__(self, files: TensorFiles, seed: int) -> None:
-        self._files, self._seed = files, seed
-
-    def __getattr__(self, name: str) -> object:
-        return getattr(self._files, name)
-
-    def __contains__(self, name: object) -> bool:
-        return name in self._files
-
-    def __iter__(self) -> object:
-        return iter(self._files)
+        self.__dict__.update(files.__dict__)  # the same open files
+        self._seed = seed
 
     def read(self, name: str) -> Tensor:
-        return self._moved(self._files.read(name), name)
+        return self._moved(super().read(name), name)
 
-    def rows(self, name: str, rows: list[int]) -> Tensor:
-        return self._moved(self._files.rows(name, rows), name)
+    def rows(self, name: str, rows: Sequence[int]) -> Tensor:
+        return self._moved(super().rows(name, rows), name)
 
     def slice(self, name: str, first: int, last: int) -> Tensor:
-        return self._moved(self._files.slice(name, first, last), name)
+        return self._moved(super().slice(name, first, last), name)
 
     def _moved(self, tensor: Tensor, name: str) -> Tensor:
         if not tensor.dtype.is_floating_point:

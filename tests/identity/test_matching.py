@@ -1,0 +1,164 @@
+"""The pieces of the match: bases, heads, neurons, certificates."""
+
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+
+from tests.checkpoints import made
+from transformer_nfn.checkpoints import Checkpoint, CheckpointError
+from transformer_nfn.group import conditioned, relative_error
+from transformer_nfn.identity import (
+    load_certificate,
+    random_net_element,
+    save_certificate,
+)
+from transformer_nfn.identity.bases import find_basis
+from transformer_nfn.identity.heads import (
+    Heads,
+    between,
+    between_pairs,
+    form_distances,
+    match_heads,
+)
+from transformer_nfn.identity.neurons import match_neurons
+
+
+def normal(*shape: int, seed: int = 0) -> torch.Tensor:
+    generator = torch.Generator().manual_seed(seed)
+    return torch.randn(shape, generator=generator, dtype=torch.float64)
+
+
+def test_a_rotation_is_found_and_a_changed_table_keeps_its_basis() -> None:
+    rows, R = normal(50, 9), conditioned(1.0)((), 9, torch.Generator().manual_seed(1))
+    options = {"permutation": False, "rounding": 6e-8, "fix_ones": False}
+    found = find_basis(rows, rows @ R, **options)
+    assert found is not None
+    assert relative_error(found, R) < 1e-12
+    assert find_basis(rows, rows, **options) is None
+    assert find_basis(rows, rows + 0.05 * normal(50, 9, seed=2), **options) is None
+
+
+def test_where_rows_say_nothing_the_basis_is_the_identity() -> None:
+    rows = normal(4, 9)
+    rows[:, 4:] = 0
+    R = torch.eye(9, dtype=torch.float64)
+    R[:4, :4] = conditioned(1.0)((), 4, torch.Generator().manual_seed(1))
+    found = find_basis(rows, rows @ R, permutation=False, rounding=6e-8, fix_ones=False)
+    assert found is not None
+    assert relative_error(found, R) < 1e-10
+
+
+@pytest.mark.parametrize("sign", [1.0, -1.0])
+def test_a_permutation_with_a_sign_is_found(sign: float) -> None:
+    rows, order = normal(50, 9), torch.randperm(9)
+    found = find_basis(rows, sign * rows[:, order], permutation=True, rounding=6e-8, fix_ones=True)
+    assert found is not None
+    assert torch.equal(rows @ found, sign * rows[:, order])
+
+
+def heads(rotary: bool, seed: int = 0) -> Heads:
+    g, m = (2, 3) if rotary else (4, 1)
+    return Heads(
+        normal(g, m, 11, 4, seed=seed),
+        normal(g, 11, 4, seed=seed + 1),
+        normal(g, 11, 5, seed=seed + 2),
+        normal(g, m, 5, 10, seed=seed + 3),
+        rotary,
+    )
+
+
+@pytest.mark.parametrize("rotary", [False, True])
+def test_distances_from_small_matrices_are_those_of_the_products(rotary: bool) -> None:
+    a, b = heads(rotary), heads(rotary, seed=9)
+    qk, vo = form_distances(a, b, outputs=True)
+
+    def products(x: Heads) -> tuple[torch.Tensor, torch.Tensor]:
+        V, O = x.V, x.O
+        if rotary:
+            q, k = (torch.complex(*t.chunk(2, dim=-1)) for t in (x.Q, x.K))
+            looks = torch.view_as_real(torch.einsum("gmxj,gyj->gmxyj", q, k.conj()))
+        else:
+            looks = torch.einsum("gmxk,gyk->gmxy", x.Q, x.K)
+        return looks.flatten(2), torch.einsum("gxv,gmvy->gmxy", V, O).flatten(2)
+
+    for got, one, two in zip((qk, vo), products(a), products(b), strict=True):
+        square = (one[:, :, None, None] - two).square().sum(-1)
+        sizes = one.square().sum(-1)[:, :, None, None], two.square().sum(-1)
+        assert relative_error(got, square / torch.maximum(*torch.broadcast_tensors(*sizes))) < 1e-12
+
+
+def test_heads_are_paired_inside_their_groups() -> None:
+    b = heads(True)
+    groups, inside = torch.tensor([1, 0]), torch.tensor([[2, 0, 1], [1, 2, 0]])
+    a = b.pick(groups, inside)  # a different order of the same heads
+    found, order, _ = match_heads(a, b, outputs=True)
+    assert torch.equal(a.pick(found, order).Q, b.Q)
+    assert torch.equal(a.pick(found, order).O, b.O)
+
+
+def test_the_matrix_between_two_heads_explains_both_sides() -> None:
+    P, R = normal(3, 20, 4), normal(3, 15, 4, seed=1)
+    M = conditioned(1000.0)((3,), 4, torch.Generator().manual_seed(0))
+    P2, R2 = ((x.float().double()) for x in (P @ M, R @ torch.linalg.inv(M).mT))
+    found = between(P, P2, R, R2)
+    assert relative_error(P @ found, P2) < 1e-6
+    assert relative_error(R @ torch.linalg.inv(found).mT, R2) < 1e-6
+    # Least squares on one side alone leaves the other to the condition number.
+    alone = torch.linalg.lstsq(P, P2).solution
+    assert relative_error(R @ torch.linalg.inv(alone).mT, R2) > 2 * relative_error(
+        R @ torch.linalg.inv(found).mT, R2
+    )
+
+
+def test_complex_numbers_between_pairs() -> None:
+    Q, K = normal(2, 12, 6), normal(2, 9, 6, seed=1)
+    c = torch.polar(normal(2, 3, seed=2).abs() + 0.1, normal(2, 3, seed=3))
+
+    def times(x: torch.Tensor, number: torch.Tensor) -> torch.Tensor:
+        moved = torch.complex(*x.chunk(2, dim=-1)) * number.unsqueeze(1)
+        return torch.cat([moved.real, moved.imag], dim=-1)
+
+    found = between_pairs(Q, times(Q, c), K, times(K, 1 / c.conj()))
+    assert relative_error(found, torch.view_as_real(c)) < 1e-12
+
+
+def test_neurons_are_found_also_where_some_are_equal_or_nothing() -> None:
+    ours = normal(300, 20)
+    ours[10] = ours[11]
+    ours[20:25] = 0
+    order = torch.randperm(300)
+    theirs = ours[order] * (1 + 1e-3 * normal(300, 20, seed=1))
+    found = match_neurons(ours, theirs)
+    assert torch.equal(found.sort().values, torch.arange(300))
+    assert relative_error(ours[found], theirs) < 2e-3
+
+
+def test_certificates_that_lie_are_refused(tmp_path: Path) -> None:
+    folder = made.save(made.model("gpt2"), tmp_path / "a")
+    path = tmp_path / "g.safetensors"
+    with Checkpoint(folder) as checkpoint:
+        element = random_net_element(checkpoint, torch.Generator().manual_seed(0))
+        save_certificate(element, checkpoint, path)
+        sound = load_file(path)
+        from safetensors import safe_open
+
+        with safe_open(path, "pt") as file:
+            metadata = file.metadata()
+        for name, value, message in [
+            ("block.0.h", torch.tensor([0, 0, 1]), "not a permutation"),
+            ("block.1.k", torch.zeros(3, 8, 7, dtype=torch.float64), "part 'k' has shape"),
+            ("basis.0", torch.ones(24, 24, dtype=torch.float64), "not orthogonal"),
+            ("gauge.0.ones.Q", torch.ones(5, dtype=torch.float64), "the gauge of Q has shape"),
+            ("gauge.0.norm.0.scale", torch.ones(3, dtype=torch.float64), "a norm has shape"),
+        ]:
+            save_file({**sound, name: value}, path, metadata)
+            with pytest.raises(CheckpointError, match=message):
+                load_certificate(path, checkpoint)
+        save_file({n: t for n, t in sound.items() if n != "block.0.v"}, path, metadata)
+        with pytest.raises(CheckpointError, match="not a sound certificate"):
+            load_certificate(path, checkpoint)
+        save_file(sound, path)
+        with pytest.raises(CheckpointError, match="is no certificate for"):
+            load_certificate(path, checkpoint)
