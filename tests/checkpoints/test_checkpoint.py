@@ -5,7 +5,7 @@ import torch
 from safetensors.torch import load_file
 
 from tests.checkpoints import made
-from transformer_nfn.checkpoints import Checkpoint, CheckpointError, rewrite
+from transformer_nfn.checkpoints import Checkpoint, CheckpointError, parse_option, rewrite
 
 
 @pytest.mark.parametrize("family", made.FAMILIES)
@@ -93,6 +93,25 @@ def test_head_counts_are_never_guessed(tmp_path: Path) -> None:
         Checkpoint(folder, options={"num_attention_heads": 5})
     with pytest.raises(CheckpointError, match="should be int, not 'many'"):
         Checkpoint(folder, options={"num_attention_heads": "many"})
+
+
+@pytest.mark.parametrize(
+    ("family", "option"),
+    [
+        ("gpt2", "layer_norm_epsilon={}"),
+        ("bert", "layer_norm_eps={}"),
+        ("llama", "rms_norm_eps={}"),
+        ("llama", 'rope_parameters={{"rope_theta": {}}}'),
+        ("llama", 'rope_parameters={{"rope_theta": 10000.0, "factor": {}}}'),
+    ],
+)
+def test_integers_larger_than_any_float_are_refused(
+    family: str, option: str, tmp_path: Path
+) -> None:
+    folder = made.save(made.model(family), tmp_path)
+    name, value = parse_option(option.format("9" * 400))
+    with pytest.raises(CheckpointError, match="too large for a float"):
+        Checkpoint(folder, options={name: value})
 
 
 def test_settings_that_change_the_function_are_refused(tmp_path: Path) -> None:

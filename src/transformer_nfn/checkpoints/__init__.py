@@ -1,6 +1,7 @@
 """Checkpoints: safetensors files of known families as networks, and back."""
 
-from transformer_nfn.checkpoints.checkpoint import Checkpoint, Head, parse_option
+from transformer_nfn.checkpoints.checkpoint import Checkpoint, Head
+from transformer_nfn.checkpoints.config import parse_option
 from transformer_nfn.checkpoints.errors import CheckpointError
 from transformer_nfn.checkpoints.families import FAMILIES
 from transformer_nfn.checkpoints.family import Family, Rope, Settings, Writer

@@ -1,10 +1,8 @@
 """A checkpoint on disk as a network: blocks as weights with declared axes, and all around them."""
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from math import isfinite, prod
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -12,14 +10,14 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from transformer_nfn.checkpoints import soundness
+from transformer_nfn.checkpoints.config import read_config
 from transformer_nfn.checkpoints.errors import CheckpointError
 from transformer_nfn.checkpoints.families import recognise
-from transformer_nfn.checkpoints.family import Matrix, Settings, Writer
-from transformer_nfn.checkpoints.header import read_json_object
-from transformer_nfn.checkpoints.tensorfiles import TensorFiles, read_json_file
-from transformer_nfn.space import BlockSpec, WeightBatch
-
-MAX_BLOCKS = 4096
+from transformer_nfn.checkpoints.family import Settings, Writer
+from transformer_nfn.checkpoints.layout import pack, unpack
+from transformer_nfn.checkpoints.tensorfiles import TensorFiles
+from transformer_nfn.space import WeightBatch
 
 
 @dataclass(frozen=True)
@@ -73,7 +71,7 @@ class Checkpoint:
         self.files = TensorFiles(path)
         try:
             self.family, self.prefix = recognise(self.files.entries, str(path))
-            self.config = {**self._config(config), **(options or {})}
+            self.config = {**read_config(self.files, self.family, config), **(options or {})}
             kind = self.config.get("model_type", self.family.model_types[0])
             if kind not in self.family.model_types:
                 raise CheckpointError(
@@ -81,13 +79,33 @@ class Checkpoint:
                     f"{' or '.join(self.family.model_types)}"
                 )
             self.settings: Settings = self.family.settings(self.config)
-            self._check_settings()
-            self.blocks = self._count_blocks()
-            self.spec = self._read_spec()
-            self._check_shapes()
+            soundness.check_settings(self.settings, str(self.path))
+            self.blocks = soundness.count_blocks(self.files, self.family, self.block_name)
+            stated = self.config.get("head_dim")
+            self.spec = soundness.read_spec(
+                self.files, self.family, self.block_name(0), self.settings, stated
+            )
+            self._check()
         except BaseException:
             self.files.close()
             raise
+
+    def _check(self) -> None:
+        """Every tensor that is there must have the shape that the others ask for."""
+        names = [self.block_name(number) for number in range(self.blocks)]
+        soundness.check_blocks(self.files, self.family, self.spec, names)
+        soundness.check_norms(self.files, self.norm_names, self.D)
+        if not self.writers and self.family.norms is not None:
+            raise CheckpointError(f"{self.path} has no embedding")
+        heads = self.heads.values()
+        outside = {name: writer.axes for name, writer in self.writers.items()}
+        outside |= {head.weight: "o x" for head in heads}
+        soundness.check_stream(self.files, outside, self.D)
+        for head in heads:
+            if head.bias:
+                soundness.check_head_bias(self.files, head.weight, head.bias)
+        if self.hidden_head:
+            soundness.check_classifier(self.files, self.hidden_head, self.D)
 
     def __enter__(self) -> "Checkpoint":
         return self
@@ -252,7 +270,7 @@ class Checkpoint:
         """The weights of a block, biases of queries, keys and values as the last input row."""
         tensors: dict[str, Tensor] = {}
         for matrix in self.family.matrices:
-            tensors |= self._unpack(self.block_name(number), matrix, dtype)
+            tensors |= unpack(self.files, self.spec, self.block_name(number), matrix, dtype)
         for name in self.spec.block.tensors:
             if name not in tensors:  # a bias that this file has not
                 tensors[name] = torch.zeros(self.spec.shape(name), dtype=tensors["Q"].dtype)
@@ -262,7 +280,7 @@ class Checkpoint:
         """The inverse of `block`: tensors by their names on disk, in the batch's dtype."""
         packed: dict[str, Tensor] = {}
         for matrix in self.family.matrices:
-            packed |= self._pack(self.block_name(number), matrix, batch)
+            packed |= pack(self.files, self.spec, self.block_name(number), matrix, batch)
         return packed
 
     def has_bias(self, tensor: str) -> bool:
@@ -283,277 +301,5 @@ class Checkpoint:
                 shift = self.files.read(f"{name}.bias").double()
         return scale, shift
 
-    def _unpack(self, block: str, matrix: Matrix, dtype: torch.dtype | None) -> dict[str, Tensor]:
-        """Weight axes into the declared order, and the bias behind them."""
-        weight = self.files.read(block + matrix.weight)
-        dtype = dtype or weight.dtype
-        weight = weight.to(dtype).view(self._sizes(matrix.axes, matrix))
-        bias = None
-        if matrix.bias and block + matrix.bias in self.files:
-            bias = self.files.read(block + matrix.bias).to(dtype)
-        fused = weight.unbind(matrix.axes.split().index("f")) if "f" in matrix.axes else (weight,)
-        axes = matrix.axes.replace("f", "").split()
-        found: dict[str, Tensor] = {}
-        for number, (tensor, part) in enumerate(zip(matrix.tensors, fused, strict=True)):
-            order = self._order(tensor, axes)
-            canonical = part.permute([axes.index(label) for label in order])
-            if self._bias_row(tensor, matrix):
-                row = order.index("x")
-                shape = [self.spec.size(_own(label, tensor)) for label in order if label != "x"]
-                values = torch.zeros(shape, dtype=dtype)
-                if bias is not None:
-                    values = bias.view(len(fused), *shape)[number]
-                canonical = torch.cat([canonical, values.unsqueeze(row)], dim=row)
-            found[tensor] = canonical.reshape(self.spec.shape(tensor))
-        if matrix.bias_tensor and bias is not None:
-            found[matrix.bias_tensor] = bias.view(self.spec.shape(matrix.bias_tensor))
-        return found
-
-    def _pack(self, block: str, matrix: Matrix, batch: WeightBatch) -> dict[str, Tensor]:
-        parts, biases = [], []
-        axes = matrix.axes.replace("f", "").split()
-        for tensor in matrix.tensors:
-            order = self._order(tensor, axes)
-            value = batch[tensor][0, 0, 0]
-            if self._bias_row(tensor, matrix):
-                row = order.index("x")
-                value = value.reshape([
-                    self.D + 1 if label == "x" else self.spec.size(_own(label, tensor))
-                    for label in order
-                ])  # fmt: skip
-                biases.append(value.select(row, self.D).reshape(-1))
-                value = value.narrow(row, 0, self.D)
-            value = value.reshape([self.spec.size(_own(label, tensor)) for label in order])
-            parts.append(value.permute([order.index(label) for label in axes]))
-        joined = torch.stack(parts, matrix.axes.split().index("f")) if len(parts) > 1 else parts[0]
-        shape = self.files.entry(block + matrix.weight).shape
-        packed = {block + matrix.weight: joined.reshape(shape)}
-        if matrix.bias and block + matrix.bias in self.files:
-            flat = batch[matrix.bias_tensor][0, 0, 0] if matrix.bias_tensor else torch.cat(biases)
-            packed[block + matrix.bias] = flat.reshape(self.files.entry(block + matrix.bias).shape)
-        return packed
-
-    def _order(self, tensor: str, axes: list[str]) -> list[str]:
-        """Declared labels of the weight: the bias row is no axis of it, nor is a neuron's scale."""
-        labels = [index.label for index in self.spec.block.tensors[tensor] if index.label != "s"]
-        names = {"z": "x", "v": "k"}  # where the disk has no such axis; v in GPT-2's fused matrix
-        return [label if label in axes else names.get(label, label) for label in labels]
-
-    def _bias_row(self, tensor: str, matrix: Matrix) -> bool:
-        declared = [index.label for index in self.spec.block.tensors[tensor]]
-        return "z" in declared and "z" not in matrix.axes
-
-    def _sizes(self, axes: str, matrix: Matrix) -> list[int]:
-        return [
-            len(matrix.tensors) if label == "f" else self.spec.size(_own(label, matrix.tensors[0]))
-            for label in axes.split()
-        ]
-
-    # --------------------------------------------------------------------------------- checks
-
-    def _config(self, given: str | Path | None) -> dict[str, Any]:
-        if given is not None:
-            return dict(read_json_file(Path(given)))
-        if self.family.norms is None:  # a zoo's net says what it is in its own metadata
-            text = self.files.shards[0][1].metadata.get("net")
-            if text is None:
-                raise CheckpointError(
-                    f"{self.path} does not say what net it is; write it with `tnfn zoo export`"
-                )
-            # JSON may hold half of a surrogate pair, which is no UTF-8 and is then refused as such.
-            raw = text.encode(errors="surrogatepass")
-            return dict(read_json_object(raw, f"metadata of {self.path}"))
-        beside = self.files.folder / "config.json"
-        return dict(read_json_file(beside)) if beside.exists() else {}
-
-    def _check_settings(self) -> None:
-        """Numbers that would make NaN of every net, and words that no one should be shown."""
-        activation = self.settings.activation
-        if not activation.isprintable() or len(activation) > 60:
-            raise CheckpointError(f"{self.path}: {activation[:60]!r} is no activation")
-        for name, value in self.settings.flags:
-            if isinstance(value, dict | list):
-                raise CheckpointError(f"{self.path}: {name} should not be {value!r:.60}")
-        if self.settings.norm not in ("layer", "rms"):
-            raise CheckpointError(f"norm is 'layer' or 'rms', not {self.settings.norm!r:.60}")
-        if not 0 <= self.settings.eps < 1:
-            raise CheckpointError(
-                f"{self.path}: the norms' epsilon is {self.settings.eps}, not between 0 and 1"
-            )
-        rope = self.settings.rope
-        if rope and not (
-            rope.theta > 0 and all(map(isfinite, (rope.theta, *dict(rope.options).values())))
-        ):
-            raise CheckpointError(f"{self.path}: rope_theta and its options are not finite numbers")
-
-    def _count_blocks(self) -> int:
-        found = 0
-        while self.block_name(found) + self.family.matrices[0].weight in self.files:
-            found += 1
-        if found > MAX_BLOCKS:
-            raise CheckpointError(f"{self.path} has {found} blocks, more than {MAX_BLOCKS}")
-        return found
-
-    def _read_spec(self) -> BlockSpec:
-        """Sizes from shapes, with the head count from the settings."""
-        first, last = self.family.matrices[0], self.family.matrices[-1]
-        output = next(matrix for matrix in self.family.matrices if matrix.tensors == ("O",))
-        shape = self._entry_shape(last, 2)
-        D, D_A = (shape[last.axes.split().index(label)] for label in "xa")
-        heads, groups = self.settings.heads, self.settings.groups
-        if heads % groups:
-            raise CheckpointError(f"{self.path}: {heads} heads are no multiple of {groups} groups")
-        z = "z" in first.axes
-        queries = self._entry_size(first) // (len(first.tensors) * max(D + z, 1))
-        values = self._entry_size(output) // max(D, 1)
-        if not D or queries % heads or values % heads or not queries or not values:
-            raise CheckpointError(
-                f"{self.path}: {heads} heads do not divide the {queries} columns of its queries "
-                f"and the {values} rows of its output; the head count is not this file's"
-            )
-        if len(first.tensors) > 1 and queries != values:  # fused, all three have one size
-            raise CheckpointError(
-                f"{self.path}: its fused matrix has {queries} columns each for queries and values, "
-                f"its output has {values} rows"
-            )
-        sizes = {"D": D, "D_k": queries // heads, "D_v": values // heads, "D_A": D_A}
-        stated = self.config.get("head_dim")
-        if stated is not None and stated != sizes["D_k"]:
-            raise CheckpointError(
-                f"{self.path}: config.json says head_dim {stated!r:.20}, shapes {sizes['D_k']}"
-            )
-        block = self.family.declared(self.settings.activation)
-        if "g" in block.axes:
-            sizes |= {"groups": groups, "heads_per_group": heads // groups}
-        else:
-            sizes |= {"heads": heads}
-        try:
-            return BlockSpec(block, **sizes)
-        except ValueError as error:
-            raise CheckpointError(f"{self.path}: {error}") from None
-
-    def _entry_shape(self, matrix: Matrix, axes: int) -> tuple[int, ...]:
-        name = self.block_name(0) + matrix.weight
-        if name not in self.files:
-            raise CheckpointError(f"{self.path} has no tensor {name!r}")
-        shape = self.files.entry(name).shape
-        if len(shape) != axes:
-            raise CheckpointError(f"{self.path}: {name} has shape {shape}, not {axes} axes")
-        return shape
-
-    def _entry_size(self, matrix: Matrix) -> int:
-        name = self.block_name(0) + matrix.weight
-        if name not in self.files:
-            raise CheckpointError(f"{self.path} has no tensor {name!r}")
-        return prod(self.files.entry(name).shape)
-
-    def _check_shapes(self) -> None:
-        """Every tensor that is there must have the shape that the others ask for."""
-        wanted: dict[str, tuple[int, ...]] = {}
-        weights = {matrix: self._stored_shape(matrix) for matrix in self.family.matrices}
-        biases = {matrix: (self._bias_size(matrix),) for matrix in self.family.matrices}
-        for number in range(self.blocks):
-            for matrix in self.family.matrices:
-                wanted[self.block_name(number) + matrix.weight] = weights[matrix]
-                if matrix.bias and (bias := self.block_name(number) + matrix.bias) in self.files:
-                    wanted[bias] = biases[matrix]
-        for norm in self.norm_names:
-            wanted[f"{norm}.weight"] = (self.D,)
-            if f"{norm}.bias" in self.files:
-                wanted[f"{norm}.bias"] = (self.D,)
-        for name, expected in wanted.items():
-            if name not in self.files:
-                raise CheckpointError(f"{self.path} has no tensor {name!r}")
-            shape = self.files.entry(name).shape
-            if shape != expected:
-                raise CheckpointError(
-                    f"{self.path}: {name} has shape {shape}; "
-                    f"{expected} was expected from the other tensors"
-                )
-            self._check_float(name)
-        self._check_outside()
-
-    def _stored_shape(self, matrix: Matrix) -> tuple[int, ...]:
-        """A Linear joins all axes but the stream's; a zoo's net keeps each of them."""
-        sizes = self._sizes(matrix.axes, matrix)
-        if self.family.norms is None:
-            return tuple(sizes)
-        if matrix.axes.startswith("x"):
-            return sizes[0], prod(sizes[1:])
-        return prod(sizes[:-1]), sizes[-1]
-
-    def _check_float(self, name: str) -> None:
-        if not self.files.entry(name).dtype.is_floating_point:
-            raise CheckpointError(
-                f"{self.path}: {name} is {self.files.entry(name).dtype}, not floating point"
-            )
-
-    def _bias_size(self, matrix: Matrix) -> int:
-        if matrix.bias_tensor:
-            return prod(self.spec.shape(matrix.bias_tensor))
-        labels = [label for label in matrix.axes.split() if label != "x"]
-        return prod(self._sizes(" ".join(labels), matrix))
-
-    def _check_outside(self) -> None:
-        if not self.writers and self.family.norms is not None:
-            raise CheckpointError(f"{self.path} has no embedding")
-        places = {
-            name: (writer.axes.split().index("x"), len(writer.axes.split()))
-            for name, writer in self.writers.items()
-        }
-        places |= {head.weight: (1, 2) for head in self.heads.values()}
-        for name, (axis, axes) in places.items():
-            if name not in self.files:  # an embedding that a head is tied to
-                raise CheckpointError(f"{self.path} has no tensor {name!r}")
-            entry = self.files.entry(name)
-            if len(entry.shape) != axes or entry.shape[axis] != self.D:
-                raise CheckpointError(
-                    f"{self.path}: {name} has shape {entry.shape}; {axes} axes were expected, "
-                    f"axis {axis} of them {self.D}"
-                )
-            self._check_float(name)
-        for head in self.heads.values():
-            if not head.bias:
-                continue
-            if self.files.entry(head.bias).shape != self.files.entry(head.weight).shape[:1]:
-                raise CheckpointError(f"{self.path}: {head.bias} does not fit {head.weight}")
-            self._check_float(head.bias)
-        if self.hidden_head:
-            self._check_classifier(self.hidden_head)
-
-    def _check_classifier(self, names: tuple[str, str, str, str]) -> None:
-        if missing := [name for name in names if name not in self.files]:
-            raise CheckpointError(f"{self.path} has no tensor {missing[0]!r}")
-        shapes = [self.files.entry(name).shape for name in names]
-        first, _, second, _ = shapes
-        if (
-            [len(shape) for shape in shapes] != [2, 1, 2, 1]
-            or first[0] != self.D
-            or shapes[1] != first[1:]
-            or second[0] != first[1]
-            or shapes[3] != second[1:]
-        ):
-            raise CheckpointError(
-                f"{self.path}: the classifier's shapes {str(shapes)[:200]} do not fit"
-            )
-        for name in names:
-            self._check_float(name)
-
     def __repr__(self) -> str:
         return f"Checkpoint({str(self.path)!r}, {self.family.name}, l={self.blocks}, {self.spec})"
-
-
-def _own(label: str, tensor: str) -> str:
-    """GPT-2's fused matrix calls the last axis k for all three; of V it is v."""
-    return "v" if label == "k" and tensor == "V" else label
-
-
-def parse_option(text: str) -> tuple[str, Any]:
-    """``"n_head=12"`` as a key and a value: JSON where it is JSON, else text."""
-    name, equals, value = text.partition("=")
-    if not equals or not name:
-        raise CheckpointError(f"{text!r} is not NAME=VALUE")
-    try:
-        return name, json.loads(value)
-    except ValueError:
-        return name, value

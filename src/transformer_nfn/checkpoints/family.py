@@ -167,12 +167,20 @@ def setting(config: Mapping[str, Any], name: str, kind: type, default: Any = _MI
             f"--config, or --set {name}=…"
         )
     if kind is float and type(value) is int:
-        value = float(value)
+        value = as_float(value, name)
     # bool is an int to isinstance; here it is not.
     fits = type(value) is kind and (not isinstance(value, int) or 0 <= value < 2**31)
     if not fits or (kind is int and not value):
         raise CheckpointError(f"{name} in the config should be {kind.__name__}, not {value!r:.60}")
     return value
+
+
+def as_float(value: int | float, name: str) -> float:
+    """A number of the config as a float; there are integers that are larger than any."""
+    try:
+        return float(value)
+    except OverflowError:
+        raise CheckpointError(f"{name} in the config is too large for a float") from None
 
 
 def refuse(config: Mapping[str, Any], **expected: Any) -> None:

@@ -10,6 +10,7 @@ from transformer_nfn.checkpoints.family import (
     Rope,
     Settings,
     Writer,
+    as_float,
     linear,
     setting,
 )
@@ -34,7 +35,8 @@ def _rope(config: Mapping[str, Any]) -> Rope:
         type(v) in (int, float) for v in (*options.values(), theta)
     ):
         raise CheckpointError(f"rope_parameters {table!r:.100} are not a type and numbers")
-    return Rope(float(theta), kind, tuple(sorted((n, float(v)) for n, v in options.items())))
+    numbers = tuple(sorted((n, as_float(v, f"{n!r:.60}")) for n, v in options.items()))
+    return Rope(as_float(theta, "rope_theta"), kind, numbers)
 
 
 def _settings(config: Mapping[str, Any]) -> Settings:

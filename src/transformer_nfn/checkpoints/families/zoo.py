@@ -6,6 +6,7 @@ The paper's have ReLU, the residual ones GELU; the classifier behind both has Re
 from collections.abc import Mapping
 from typing import Any
 
+from transformer_nfn.checkpoints.errors import CheckpointError
 from transformer_nfn.checkpoints.families.residual import declared
 from transformer_nfn.checkpoints.family import Family, Matrix, Settings, Writer, setting
 
@@ -16,6 +17,8 @@ _EPS = 1e-5
 def _settings(config: Mapping[str, Any]) -> Settings:
     heads = setting(config, "heads", int)
     block = setting(config, "block", str)
+    if block not in ("paper", "residual"):
+        raise CheckpointError(f"a zoo's block is 'paper' or 'residual', not {block!r:.40}")
     return Settings(
         heads=heads,
         groups=heads,

@@ -1,0 +1,196 @@
+"""Whether a checkpoint's settings and shapes fit together; headers only, no tensor is read."""
+
+from collections.abc import Callable, Mapping
+from math import isfinite, prod
+from typing import Any
+
+from transformer_nfn.checkpoints.errors import CheckpointError
+from transformer_nfn.checkpoints.family import Family, Settings
+from transformer_nfn.checkpoints.layout import bias_shape, weight_shape
+from transformer_nfn.checkpoints.tensorfiles import TensorFiles
+from transformer_nfn.space import BlockSpec
+
+MAX_BLOCKS = 4096
+
+
+def check_settings(settings: Settings, where: str) -> None:
+    """Numbers that would make NaN of every net, and words that no one should be shown."""
+    activation = settings.activation
+    if not activation.isprintable() or len(activation) > 60:
+        raise CheckpointError(f"{where}: {activation[:60]!r} is no activation")
+    for name, value in settings.flags:
+        if isinstance(value, dict | list):
+            raise CheckpointError(f"{where}: {name} should not be {value!r:.60}")
+    if settings.norm not in ("layer", "rms"):
+        raise CheckpointError(f"norm is 'layer' or 'rms', not {settings.norm!r:.60}")
+    if not 0 <= settings.eps < 1:
+        raise CheckpointError(f"{where}: the norms' epsilon is {settings.eps}, not between 0 and 1")
+    rope = settings.rope
+    if rope and not (
+        rope.theta > 0 and all(map(isfinite, (rope.theta, *dict(rope.options).values())))
+    ):
+        raise CheckpointError(f"{where}: rope_theta and its options are not finite numbers")
+
+
+def count_blocks(files: TensorFiles, family: Family, block_name: Callable[[int], str]) -> int:
+    """How many blocks follow each other without a gap.
+
+    Args:
+        files: The tensors.
+        family: What they are.
+        block_name: What stands before the names of block i.
+    """
+    found = 0
+    while block_name(found) + family.matrices[0].weight in files:
+        found += 1
+    if found > MAX_BLOCKS:
+        raise CheckpointError(f"{files.path} has {found} blocks, more than {MAX_BLOCKS}")
+    return found
+
+
+def read_spec(
+    files: TensorFiles, family: Family, block: str, settings: Settings, head_dim: Any = None
+) -> BlockSpec:
+    """Sizes from shapes, with the head count from the settings.
+
+    Args:
+        files: The tensors.
+        family: What they are.
+        block: What stands before the names of the block whose shapes count.
+        settings: Heads and their groups.
+        head_dim: What the config says of it, if anything; shapes must agree.
+    """
+    first, last = family.matrices[0], family.matrices[-1]
+    output = next(matrix for matrix in family.matrices if matrix.tensors == ("O",))
+    shape = _shape(files, block + last.weight)
+    if len(shape) != 2:
+        raise CheckpointError(f"{files.path}: {block}{last.weight} has shape {shape}, not 2 axes")
+    D, D_A = (shape[last.axes.split().index(label)] for label in "xa")
+    heads, groups = settings.heads, settings.groups
+    if heads % groups:
+        raise CheckpointError(f"{files.path}: {heads} heads are no multiple of {groups} groups")
+    inputs = D + ("z" in first.axes)
+    queries = prod(_shape(files, block + first.weight)) // (len(first.tensors) * max(inputs, 1))
+    values = prod(_shape(files, block + output.weight)) // max(D, 1)
+    if not D or queries % heads or values % heads or not queries or not values:
+        raise CheckpointError(
+            f"{files.path}: {heads} heads do not divide the {queries} columns of its queries "
+            f"and the {values} rows of its output; the head count is not this file's"
+        )
+    if len(first.tensors) > 1 and queries != values:  # fused, all three have one size
+        raise CheckpointError(
+            f"{files.path}: its fused matrix has {queries} columns each for queries and values, "
+            f"its output has {values} rows"
+        )
+    sizes = {"D": D, "D_k": queries // heads, "D_v": values // heads, "D_A": D_A}
+    if head_dim is not None and head_dim != sizes["D_k"]:
+        raise CheckpointError(
+            f"{files.path}: config.json says head_dim {head_dim!r:.20}, shapes {sizes['D_k']}"
+        )
+    declared = family.declared(settings.activation)
+    if "g" in declared.axes:
+        sizes |= {"groups": groups, "heads_per_group": heads // groups}
+    else:
+        sizes |= {"heads": heads}
+    try:
+        return BlockSpec(declared, **sizes)
+    except ValueError as error:
+        raise CheckpointError(f"{files.path}: {error}") from None
+
+
+def check_blocks(
+    files: TensorFiles, family: Family, spec: BlockSpec, block_names: list[str]
+) -> None:
+    """Every weight of every block is there, and all that is there has the shape of the others.
+
+    Args:
+        files: The tensors.
+        family: What they are.
+        spec: Declaration and sizes of the blocks.
+        block_names: What stands before the names of each block.
+    """
+    joined = family.norms is not None
+    # Once for all blocks: there may be thousands.
+    shapes = [
+        (m, weight_shape(spec, m, joined=joined), bias_shape(spec, m)) for m in family.matrices
+    ]
+    for block in block_names:
+        for matrix, weight, bias in shapes:
+            _check_tensor(files, block + matrix.weight, weight)
+            if matrix.bias and block + matrix.bias in files:
+                _check_tensor(files, block + matrix.bias, bias)
+
+
+def check_norms(files: TensorFiles, names: list[str], D: int) -> None:
+    """Every norm has a scale, and a shift or none."""
+    for norm in names:
+        _check_tensor(files, f"{norm}.weight", (D,))
+        if f"{norm}.bias" in files:
+            _check_tensor(files, f"{norm}.bias", (D,))
+
+
+def check_stream(files: TensorFiles, axes_by_name: Mapping[str, str], D: int) -> None:
+    """Tensors outside the blocks that write or read the stream.
+
+    Args:
+        files: The tensors.
+        axes_by_name: Names of those that must be there, and the labels of their axes; `x` is the
+            stream's.
+        D: Size of the stream.
+    """
+    for name, labels in axes_by_name.items():
+        axis, axes = labels.split().index("x"), len(labels.split())
+        shape = _shape(files, name)
+        if len(shape) != axes or shape[axis] != D:
+            raise CheckpointError(
+                f"{files.path}: {name} has shape {shape}; {axes} axes were expected, "
+                f"axis {axis} of them {D}"
+            )
+        _check_float(files, name)
+
+
+def check_head_bias(files: TensorFiles, weight: str, bias: str) -> None:
+    """A head's bias has an entry for each row of its weight."""
+    if files.entry(bias).shape != files.entry(weight).shape[:1]:
+        raise CheckpointError(f"{files.path}: {bias} does not fit {weight}")
+    _check_float(files, bias)
+
+
+def check_classifier(files: TensorFiles, names: tuple[str, str, str, str], D: int) -> None:
+    """Weight and bias, twice, of a zoo net's classifier."""
+    shapes = [_shape(files, name) for name in names]
+    first, _, second, _ = shapes
+    if (
+        [len(shape) for shape in shapes] != [2, 1, 2, 1]
+        or first[0] != D
+        or shapes[1] != first[1:]
+        or second[0] != first[1]
+        or shapes[3] != second[1:]
+    ):
+        raise CheckpointError(
+            f"{files.path}: the classifier's shapes {str(shapes)[:200]} do not fit"
+        )
+    for name in names:
+        _check_float(files, name)
+
+
+def _shape(files: TensorFiles, name: str) -> tuple[int, ...]:
+    if name not in files:
+        raise CheckpointError(f"{files.path} has no tensor {name!r}")
+    return files.entry(name).shape
+
+
+def _check_tensor(files: TensorFiles, name: str, expected: tuple[int, ...]) -> None:
+    shape = _shape(files, name)
+    if shape != expected:
+        raise CheckpointError(
+            f"{files.path}: {name} has shape {shape}; "
+            f"{expected} was expected from the other tensors"
+        )
+    _check_float(files, name)
+
+
+def _check_float(files: TensorFiles, name: str) -> None:
+    dtype = files.entry(name).dtype
+    if not dtype.is_floating_point:
+        raise CheckpointError(f"{files.path}: {name} is {dtype}, not floating point")
