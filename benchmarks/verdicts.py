@@ -28,8 +28,11 @@ from tests.checkpoints import made
 from transformer_nfn.checkpoints import Checkpoint, rewrite
 from transformer_nfn.identity import (
     Answer,
+    Kinship,
     apply_element,
     changes,
+    distance,
+    fingerprint,
     load_certificate,
     random_net_element,
     same,
@@ -226,6 +229,49 @@ def work_on(job: tuple[str, str, int]) -> dict[str, object]:
         shutil.rmtree(work)
 
 
+def real_classes(real: Path, home: Path) -> dict[str, object]:
+    """MiniLM against copies, a fine-tune and a stranger: the answer, and the fingerprint's."""
+    from safetensors.torch import load_file, save_file
+
+    start = real / "minilm"
+    tensors = load_file(start / "model.safetensors")
+    generator = torch.Generator().manual_seed(0)
+    made_here = {
+        "tensor copy": tensors,
+        "stranger": {
+            name: torch.randn(t.shape, generator=generator) * t.std()
+            if t.is_floating_point()
+            else t
+            for name, t in tensors.items()
+        },
+    }
+    files = {"byte copy": real / "copy", "fine-tune": real / "tuned"}
+    for name, values in made_here.items():
+        files[name] = home / name
+        files[name].mkdir()
+        save_file(values, files[name] / "model.safetensors", {"made": "by us"})
+        shutil.copy(start / "config.json", files[name])
+    files["reparametrised copy"], _ = moved(start, home / "moved", 0, 100.0, some=False)
+    wanted = {
+        "byte copy": (Answer.SAME_BYTES, Kinship.COPY),
+        "tensor copy": (Answer.SAME_TENSORS, Kinship.COPY),
+        "reparametrised copy": (Answer.EQUIVALENT, Kinship.COPY),
+        "fine-tune": (Answer.DIFFERENT, Kinship.NEAR),
+        "stranger": (Answer.DIFFERENT, Kinship.STRANGER),
+    }
+    found: dict[str, object] = {}
+    with Checkpoint(start) as ours:
+        print_of_ours = fingerprint(ours)
+        for name, (answer, kinship) in wanted.items():
+            with Checkpoint(files[name]) as theirs:
+                verdict, kin = same(ours, theirs), distance(print_of_ours, fingerprint(theirs))
+            found[name] = {
+                "answer": verdict.answer.value, "fingerprint": kin.kinship.value,
+                "ok": (verdict.answer, kin.kinship) == (answer, kinship),
+            }  # fmt: skip
+    return found
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawTextHelpFormatter
@@ -234,6 +280,7 @@ def main() -> None:
     parser.add_argument("--processes", type=int, default=1)
     parser.add_argument("--quick", action="store_true", help="40 of each kind")
     parser.add_argument("--json", action="store_true")
+    parser.add_argument("--real", type=Path, help="a folder from tools/real_weights.py")
     arguments = parser.parse_args()
     pairs = 40 if arguments.quick else arguments.pairs
     start = time.monotonic()
@@ -251,6 +298,10 @@ def main() -> None:
                         file=sys.stderr,
                     )
     report = summary(results)
+    if arguments.real:
+        with tempfile.TemporaryDirectory() as home:
+            report["real"] = real_classes(arguments.real, Path(home))
+        report["ok"] = report["ok"] and all(case["ok"] for case in report["real"].values())
     report["seconds"] = round(time.monotonic() - start)
     for name, value in report.items():
         print(f"{name}: {value}")

@@ -72,6 +72,28 @@ def test_another_function_has_a_code_and_a_witness(net: Path, tmp_path: Path) ->
     assert "times_rounding" in text
 
 
+def test_where_to_write_is_checked_first(net: Path, tmp_path: Path) -> None:
+    nowhere = tmp_path / "nowhere" / "g.safetensors"
+    assert "is no folder" in str(tnfn("same", net, net, "--certificate", nowhere).exception)
+    assert "should end in .png" in str(
+        tnfn("same", net, net, "--plot", tmp_path / "p.bmp").exception
+    )
+
+
+def test_inspect_names_numbers_that_are_none(net: Path, tmp_path: Path) -> None:
+    import torch
+
+    from transformer_nfn.checkpoints import Checkpoint, rewrite
+
+    bad = torch.full((24,), torch.nan)
+    with Checkpoint(net) as checkpoint:
+        names = ["transformer.h.0.ln_1.weight", "transformer.ln_f.bias"]
+        rewrite(checkpoint, [(name, bad) for name in names], tmp_path / "b")
+    result = tnfn("inspect", tmp_path / "b")
+    assert result.exit_code == 1
+    assert all(f"{name} has 24 numbers" in result.output for name in names)
+
+
 def test_other_families_are_not_decided(net: Path, tmp_path: Path) -> None:
     bert = made.save(made.model("bert"), tmp_path / "b")
     assert tnfn("same", net, bert).exit_code == 4

@@ -16,7 +16,7 @@ from transformer_nfn.identity import (
     group_copies,
     random_net_element,
 )
-from transformer_nfn.identity.dedup import linked
+from transformer_nfn.identity.duplicates import linked
 
 
 def disguise(start: Path, out: Path, seed: int = 0) -> Path:

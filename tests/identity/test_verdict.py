@@ -76,6 +76,24 @@ def test_the_same_bytes_with_other_settings_are_another_function(tmp_path: Path)
     assert verdict.witness.ratio > 100
 
 
+def test_the_same_bytes_with_another_norm_or_head_are_not_called_identical(tmp_path: Path) -> None:
+    a = saved(tmp_path, "gpt2")
+    assert decide(a, a, norm="rms").answer is Answer.DIFFERENT
+    assert decide(a, a, tie_word_embeddings=False).answer is not Answer.SAME_BYTES
+
+
+def test_a_late_position_that_differs_is_found(tmp_path: Path) -> None:
+    a = saved(tmp_path, "gpt2", n_positions=200)
+    with Checkpoint(a) as checkpoint:
+        places = checkpoint.files.read("transformer.wpe.weight").clone()
+        places[150] *= 1.01
+        b = rewrite(checkpoint, [("transformer.wpe.weight", places)], tmp_path / "b")
+    verdict = decide(a, b)
+    assert verdict.answer is Answer.DIFFERENT
+    assert verdict.witness is not None
+    assert len(verdict.witness.inputs) == 151
+
+
 @pytest.mark.parametrize("family", made.FAMILIES)
 @pytest.mark.parametrize(
     ("dtype", "condition"), [(torch.float32, 1e3), (torch.float16, 8.0), (torch.bfloat16, 4.0)]

@@ -62,12 +62,15 @@ def rewrite(
         path.name for path, _ in checkpoint.files.shards
     ]  # fmt: skip
     finals = [folder / name for name in names]
-    if any(final.exists() for final in finals):
-        raise CheckpointError(f"{folder} has {names[0]} already; choose another --out")
-    folder.mkdir(parents=True, exist_ok=True)
+    if any(path.exists() for path in (*finals, *([folder / INDEX] if not single else []))):
+        raise CheckpointError(f"{folder} has {names[0]} or an index already; choose another --out")
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise CheckpointError(f"--out {out}: {error.strerror or error}") from None
     with _temporaries(finals) as temporaries:
         _write_all(checkpoint, changes, temporaries, added)
-        if not same:
+        if not same and checkpoint.family.norms is not None:  # a zoo's net carries its own
             _write_config(checkpoint, folder, config or {})
         if checkpoint.files.index:
             _write_index(checkpoint, folder, names[-1], added)

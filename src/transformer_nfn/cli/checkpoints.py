@@ -1,5 +1,6 @@
 """What the commands on checkpoints share: the options that stand in for a config."""
 
+import sys
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -24,6 +25,18 @@ def open_checkpoint(
     return Checkpoint(path, config=config, options=dict(map(parse_option, options or [])))
 
 
+def check_writable(path: Path | None, kinds: tuple[str, ...]) -> None:
+    """Complain of a file that cannot be written before hours of work and not after."""
+    from transformer_nfn.checkpoints import CheckpointError
+
+    if path is None:
+        return
+    if path.suffix not in kinds:
+        raise CheckpointError(f"{path} should end in {' or '.join(kinds)}")
+    if not path.absolute().parent.is_dir():
+        raise CheckpointError(f"{path.parent} is no folder; make it first")
+
+
 class Blocks:
     """A bar that counts blocks, on stderr, while a long command runs."""
 
@@ -43,7 +56,7 @@ class Blocks:
             TimeRemainingColumn(),
             console=Console(stderr=True),
             transient=True,
-            disable=disable,
+            disable=disable or not sys.stderr.isatty(),
         )
         self._task = self._bar.add_task(describe, total=blocks)
 

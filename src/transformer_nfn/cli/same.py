@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from transformer_nfn.cli.checkpoints import Blocks, Options, open_checkpoint
+from transformer_nfn.cli.checkpoints import Blocks, Options, check_writable, open_checkpoint
 from transformer_nfn.cli.common import Json, show
 
 if TYPE_CHECKING:
@@ -46,6 +46,8 @@ def same(
     from transformer_nfn.identity import same as decide
     from transformer_nfn.identity import save_certificate
 
+    check_writable(certificate, (".safetensors",))
+    check_writable(plot, (".png", ".pdf", ".svg"))
     every = options or []
     with (
         open_checkpoint(first, config_first, [*every, *(options_first or [])]) as ours,
@@ -77,7 +79,7 @@ def facts(verdict: "Verdict") -> dict[str, Any]:
         "reason": verdict.reason,
         "where": verdict.where,
         "residual": _short(verdict.residual),
-        "part_of_tolerance": _short(verdict.margin),
+        "part_of_tolerance": _short(verdict.margin) if verdict.answer.same_function else None,
         "condition": _short(verdict.condition),
         "witness": None,
     }

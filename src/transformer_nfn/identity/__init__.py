@@ -2,11 +2,11 @@
 
 from transformer_nfn.identity.acting import apply_element, changes
 from transformer_nfn.identity.certificate import load_certificate, save_certificate
-from transformer_nfn.identity.dedup import Duplicates, dedup, group_copies
 from transformer_nfn.identity.distances import COPY, NEAR, Distance, Kinship, distance
+from transformer_nfn.identity.duplicates import Duplicates, dedup, group_copies
 from transformer_nfn.identity.element import NetElement
 from transformer_nfn.identity.finding import find_checkpoints, fingerprints
-from transformer_nfn.identity.fingerprint import Fingerprint, fingerprint
+from transformer_nfn.identity.fingerprinting import Fingerprint, fingerprint
 from transformer_nfn.identity.found import unit_roundoff
 from transformer_nfn.identity.inspection import BlockHealth, Inspection, inspect_checkpoint
 from transformer_nfn.identity.matching import match

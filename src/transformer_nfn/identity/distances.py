@@ -40,7 +40,7 @@ from types import MappingProxyType
 import numpy as np
 from jaxtyping import Float
 
-from transformer_nfn.identity.fingerprint import WIDTH, Fingerprint
+from transformer_nfn.identity.fingerprinting import WIDTH, Fingerprint
 
 #: Largest distance of any part of a copy, by the coarser of the two dtypes: what storing a
 #: reparametrised copy in it rounds, for condition numbers up to 100, or 10 in 16 bits.

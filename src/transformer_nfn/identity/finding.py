@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from transformer_nfn.checkpoints import CheckpointError
-from transformer_nfn.identity.fingerprint import Fingerprint, fingerprint
+from transformer_nfn.identity.fingerprinting import Fingerprint, fingerprint
 from transformer_nfn.jobs import Done, Executor, InProcess
 
 _INDEX = ".safetensors.index.json"

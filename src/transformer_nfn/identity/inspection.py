@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from transformer_nfn.checkpoints import Checkpoint
-from transformer_nfn.identity.acting import canonical_block
+from transformer_nfn.identity.acting import canonical_block, reading
 from transformer_nfn.identity.heads import Heads, as_complex
 from transformer_nfn.identity.parts import symmetry_parts
 from transformer_nfn.space import WeightBatch
@@ -74,7 +74,14 @@ def inspect_checkpoint(
         health.append(_health(checkpoint, number))
         progress(number + 1)
     settings = checkpoint.settings
-    outside = [*checkpoint.writers, *(head.own for head in checkpoint.heads.values())]
+    place = "after each sum" if checkpoint.family.post_norm else "before each half"
+    inside = {
+        checkpoint.block_name(number) + name
+        for number in range(checkpoint.blocks)
+        for matrix in checkpoint.family.matrices
+        for name in (matrix.weight, matrix.bias)
+        if name
+    }
     return Inspection(
         family=checkpoint.family.name,
         parameters=sum(prod(entry.shape) for entry in checkpoint.files.entries.values()),
@@ -83,7 +90,7 @@ def inspect_checkpoint(
         sizes=dict(checkpoint.spec.sizes),
         settings={
             "activation": settings.activation,
-            "norm": f"{settings.norm}, {'after' if checkpoint.family.post_norm else 'before'}",
+            "norms": f"{settings.norm}, {place}",
             "eps": settings.eps,
             "rope": None
             if settings.rope is None
@@ -97,8 +104,8 @@ def inspect_checkpoint(
         health=health,
         not_finite={
             name: bad
-            for name in outside
-            if name in checkpoint.files and (bad := _count_not_finite(checkpoint, name))
+            for name in checkpoint.files
+            if name not in inside and (bad := _count_not_finite(checkpoint, name))
         },
     )
 
@@ -106,7 +113,8 @@ def inspect_checkpoint(
 def _health(checkpoint: Checkpoint, number: int) -> BlockHealth:
     raw = checkpoint.block(number)
     bad = sum(int((~torch.isfinite(raw[name])).sum()) for name in raw)
-    if bad:
+    norms = torch.cat([part for norm in reading(checkpoint, number) for part in norm])
+    if bad or not torch.isfinite(norms).all():
         nan = float("nan")
         return BlockHealth(0, nan, 0, nan, 0, bad)
     block = canonical_block(checkpoint, number)
@@ -153,5 +161,8 @@ def _dead(block: WeightBatch) -> int:
 
 
 def _count_not_finite(checkpoint: Checkpoint, name: str) -> int:
-    rows = max(1, 2**22 // max(1, checkpoint.files.entry(name).shape[-1]))
+    entry = checkpoint.files.entry(name)
+    if not entry.dtype.is_floating_point or not entry.shape:
+        return 0
+    rows = max(1, 2**22 // max(1, entry.shape[-1]))
     return sum(int((~torch.isfinite(c)).sum()) for c in checkpoint.files.chunks(name, rows))

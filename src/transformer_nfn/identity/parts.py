@@ -67,13 +67,21 @@ def _norms(checkpoint: Checkpoint) -> int | None:
     if checkpoint.family.norms is None or checkpoint.family.post_norm:
         return None
     inside = 2 * checkpoint.blocks * checkpoint.D * (1 + shifts_are_free(checkpoint))
-    return inside + (checkpoint.D if last_norm_is_free(checkpoint) else 0)
+    if not last_norm_is_free(checkpoint):
+        return inside
+    return inside + checkpoint.D * (1 + last_shift_is_free(checkpoint))
 
 
 def last_norm_is_free(checkpoint: Checkpoint) -> bool:
     """Whether the scale of the last norm can move into the heads that read it."""
     tied = any(head.tied for head in checkpoint.heads.values())
     return bool(checkpoint.heads) and not tied and not checkpoint.gives_hidden_states
+
+
+def last_shift_is_free(checkpoint: Checkpoint) -> bool:
+    """Whether all heads have a bias that can take the shift of the last norm."""
+    layer = checkpoint.settings.norm == "layer"
+    return layer and all(head.bias for head in checkpoint.heads.values())
 
 
 def _ones(checkpoint: Checkpoint) -> int | None:

@@ -162,6 +162,8 @@ def frequencies(rope: Rope, width: int) -> Float[Tensor, " j"]:
     """
     angle = rope.theta ** (-torch.arange(0, width, 2, dtype=torch.float64) / width)
     options = dict(rope.options)
+    if options.get("partial_rotary_factor", 1) != 1:
+        raise CheckpointError("rotary positions of only a part of the coordinates are not known")
     if rope.kind == "default":
         return angle
     if rope.kind == "linear":

@@ -20,6 +20,7 @@ from transformer_nfn.identity.parts import (
     free_heads,
     free_writers,
     last_norm_is_free,
+    last_shift_is_free,
     shifts_are_free,
     symmetry_parts,
 )
@@ -173,10 +174,10 @@ def _outside(
         and last_norm_is_free(checkpoint)
     ):
         scale, shift = norm
-        moved, _ = _norm(checkpoint, norm, generator, shifts=False)
-        biased = all(head.bias for head in checkpoint.heads.values())
+        free = last_shift_is_free(checkpoint)
+        moved, other = _norm(checkpoint, norm, generator, shifts=free)
         # A head without bias keeps the constant β W only if β/γ stays.
-        norm = moved, (shift if biased else shift / scale * moved)
+        norm = moved, (other if free else shift / scale * moved)
     ones: dict[str, Tensor] = {}
     if "ones" in chosen:
         for name in free_writers(checkpoint):

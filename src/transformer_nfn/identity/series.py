@@ -9,9 +9,9 @@ from typing import Literal
 import numpy as np
 
 from transformer_nfn.checkpoints import CheckpointError
-from transformer_nfn.identity.dedup import group_copies, linked
 from transformer_nfn.identity.distances import Distance, Kinship, distance
-from transformer_nfn.identity.fingerprint import Fingerprint
+from transformer_nfn.identity.duplicates import group_copies, linked
+from transformer_nfn.identity.fingerprinting import Fingerprint
 
 #: A step this many times the usual one leaves the series.
 FAR = 5.0

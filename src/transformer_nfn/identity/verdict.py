@@ -17,6 +17,8 @@ from transformer_nfn.identity.witness import BEYOND, Witness, find_faint_witness
 
 _CHUNK = 2**22
 _SEEDS = 3
+#: Tokens of an input where settings differ: positions tell far tokens apart, not near ones.
+_FAR = 512
 
 
 class Answer(Enum):
@@ -76,8 +78,8 @@ def same(
         progress: Called with the number of blocks that were compared.
     """
     settings = _different_settings(ours.settings, theirs.settings)
-    if not settings and (verdict := _same_numbers(ours, theirs)):
-        return verdict
+    if not settings and _same_reading(ours, theirs) and (found := _same_numbers(ours, theirs)):
+        return found
     for checkpoint in (ours, theirs):
         if name := _not_finite(checkpoint):
             return Verdict(
@@ -91,12 +93,19 @@ def same(
         return Verdict(
             Answer.UNDECIDED, "the first has RMSNorm, the second LayerNorm; give them in turn"
         )
-    found = None
+    matched = None
     if not settings:
-        found = match(ours, theirs, progress)
-        if not found.failures:
-            return _equivalent(found, ours, theirs)
-    return _with_witness(ours, theirs, settings, found)
+        matched = match(ours, theirs, progress)
+        if not matched.failures:
+            return _equivalent(matched, ours, theirs)
+    return _with_witness(ours, theirs, settings, matched)
+
+
+def _same_reading(ours: Checkpoint, theirs: Checkpoint) -> bool:
+    """Whether the same tensors mean the same: the norm, and which heads there are."""
+    return ours.settings.norm == theirs.settings.norm and (
+        (ours.heads, ours.tied_decoder) == (theirs.heads, theirs.tied_decoder)
+    )
 
 
 def _equivalent(found: Match, ours: Checkpoint, theirs: Checkpoint) -> Verdict:
@@ -127,17 +136,18 @@ def _with_witness(
         where = place if residual.tensor == place else f"{place}{residual.tensor}"
         unit = "" if residual.unit is None else f", unit {residual.unit}"
         reason = f"no symmetry explains {where}{unit}: off by {residual.value:.2g}"
-        tokens = _suspects(found, theirs)
+        tokens, positions = _suspects(found, theirs)
         distances = tuple(found.distances)
     else:
         where = "config: " + ", ".join(settings)
         reason, tokens, distances = f"the settings differ in {', '.join(settings)}", (), ()
+        positions = _FAR
     try:
         for checkpoint in (ours, theirs):
             check_runnable(checkpoint)
     except CheckpointError as error:
         return Verdict(Answer.UNDECIDED, f"{reason}; {error}", where=where, distances=distances)
-    witness = _search(ours, theirs, found, tokens)
+    witness = _search(ours, theirs, found, tokens, positions)
     verdict = Verdict(
         Answer.DIFFERENT,
         reason,
@@ -158,11 +168,15 @@ def _with_witness(
 
 
 def _search(
-    ours: Checkpoint, theirs: Checkpoint, found: Match | None, tokens: tuple[int, ...]
+    ours: Checkpoint,
+    theirs: Checkpoint,
+    found: Match | None,
+    tokens: tuple[int, ...],
+    positions: int,
 ) -> Witness:
     """The plain search first; where it finds nothing, along what the suspected weights do."""
     for seed in range(_SEEDS):
-        witness = find_witness(ours, theirs, seed=seed, tokens=tokens, long=found is None)
+        witness = find_witness(ours, theirs, seed=seed, tokens=tokens, positions=positions)
         if witness.beyond_rounding:
             return witness
         if found is not None and found.repaired:
@@ -172,24 +186,28 @@ def _search(
     return witness
 
 
-def _suspects(found: Match, theirs: Checkpoint) -> tuple[int, ...]:
-    """Words whose embedding or output differs."""
+def _suspects(found: Match, theirs: Checkpoint) -> tuple[tuple[int, ...], int]:
+    """Words whose embedding or output differs, and how far positions do."""
     words = next(iter(theirs.writers), None)
     heads = {head.weight for head in theirs.heads.values()}
-    return tuple(
-        residual.unit
-        for place, residual in found.failures
-        if (place == words or place in heads) and residual.unit is not None
+    units = [(place, r.unit) for place, r in found.failures if r.unit is not None]
+    return (
+        tuple(unit for place, unit in units if place == words or place in heads),
+        max(
+            [unit + 1 for place, unit in units if "position" in place or "wpe" in place], default=0
+        ),
     )
 
 
 def _different_settings(ours: Settings, theirs: Settings) -> list[str]:
     """What changes the function of the same tensors. Tying and the norm are matched, not here."""
     aliases = {"gelu_pytorch_tanh": "gelu_new", "gelu_fast": "gelu_new", "swish": "silu"}
-    names = ("heads", "groups", "eps", "causal", "rope", "sizes", "flags")
+    names = ("heads", "groups", "eps", "causal", "rope", "sizes")
     found = [name for name in names if getattr(ours, name) != getattr(theirs, name)]
-    one, two = (aliases.get(s.activation, s.activation) for s in (ours, theirs))
-    return found if one == two else [*found, "activation"]
+    one, two = dict(ours.flags), dict(theirs.flags)
+    found += [name for name in sorted({*one, *two}) if one.get(name) != two.get(name)]
+    first, second = (aliases.get(s.activation, s.activation) for s in (ours, theirs))
+    return found if first == second else [*found, "activation"]
 
 
 def _different_shapes(ours: Checkpoint, theirs: Checkpoint) -> str | None:

@@ -2,7 +2,7 @@
 
 import copy
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import torch
@@ -26,9 +26,7 @@ _MANY_SEQUENCES = 128
 _POOL = 2048
 _POOL_COST = 3e12
 _TOKENS = 12
-#: Where only positions differ: they tell far tokens apart, not near ones.
 _FEW_SEQUENCES = 4
-_MANY_TOKENS = 512
 _JITTERS = 3
 #: Roundings of each network: to choose a direction apart from them, and to judge it.
 _KNOWN = 24
@@ -106,6 +104,8 @@ def draw_inputs(
     if settings.rope is None:
         places = [c.files.entry(list(c.writers)[1]).shape[0] for c in (ours, theirs)]
         length = min(length, *places)
+    windows = [dict(c.settings.flags).get("sliding_window") for c in (ours, theirs)]
+    length = min([length, *(window for window in windows if isinstance(window, int))])
     ids = torch.randint(0, words, (count, length), generator=generator)
     for row, token in enumerate(token for token in tokens if token < words):
         ids[row % count, (row // count) % length] = token
@@ -118,7 +118,7 @@ def find_witness(
     *,
     seed: int = 0,
     tokens: tuple[int, ...] = (),
-    long: bool = False,
+    positions: int = 0,
 ) -> Witness:
     """The input, among random ones, on which two networks differ most beyond rounding.
 
@@ -130,9 +130,10 @@ def find_witness(
         theirs: The second.
         seed: Of the inputs.
         tokens: Words that are suspected.
-        long: Positions are suspected: a few long sequences instead of many short ones.
+        positions: Tokens up to this place are suspected: a few long sequences then.
     """
-    count, length = (_FEW_SEQUENCES, _MANY_TOKENS) if long else (_SEQUENCES, _TOKENS)
+    few = positions > _TOKENS
+    count, length = (_FEW_SEQUENCES, positions) if few else (_SEQUENCES, _TOKENS)
     inputs = draw_inputs(ours, theirs, seed=seed, tokens=tokens, count=count, length=length)
     one, two, noise = _outputs(ours, theirs, inputs, _JITTERS)
     best = None
@@ -264,7 +265,7 @@ def jittered(checkpoint: Checkpoint, *, seed: int) -> Checkpoint:
 
 
 class _Jittered(TensorFiles):
-    """Tensors as stored, and a little beside it. A tensor always moves in the same way."""
+    """Tensors as stored, and a little beside it; the same slice always in the same way."""
 
     def __init__(self, files: TensorFiles, seed: int) -> None:
         self.__dict__.update(files.__dict__)  # the same open files
@@ -273,16 +274,13 @@ class _Jittered(TensorFiles):
     def read(self, name: str) -> Tensor:
         return self._moved(super().read(name), name)
 
-    def rows(self, name: str, rows: Sequence[int]) -> Tensor:
-        return self._moved(super().rows(name, rows), name)
+    def slice(self, name: str, first: int, last: int) -> Tensor:  # and rows and chunks by it
+        return self._moved(super().slice(name, first, last), f"{name} {first}")
 
-    def slice(self, name: str, first: int, last: int) -> Tensor:
-        return self._moved(super().slice(name, first, last), name)
-
-    def _moved(self, tensor: Tensor, name: str) -> Tensor:
+    def _moved(self, tensor: Tensor, place: str) -> Tensor:
         if not tensor.dtype.is_floating_point:
             return tensor
-        digest = hashlib.blake2b(f"{self._seed} {name}".encode(), digest_size=7).digest()
+        digest = hashlib.blake2b(f"{self._seed} {place}".encode(), digest_size=7).digest()
         generator = torch.Generator().manual_seed(int.from_bytes(digest, "big"))
         share = 2 * torch.rand(tensor.shape, generator=generator, dtype=torch.float64) - 1
         exact = tensor.double()

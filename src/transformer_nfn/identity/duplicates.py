@@ -10,7 +10,7 @@ from jaxtyping import Float
 
 from transformer_nfn.identity.distances import Kinship, Stack, summaries
 from transformer_nfn.identity.finding import Track, find_checkpoints, fingerprints
-from transformer_nfn.identity.fingerprint import Fingerprint
+from transformer_nfn.identity.fingerprinting import Fingerprint
 from transformer_nfn.jobs import Executor
 
 
