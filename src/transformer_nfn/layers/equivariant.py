@@ -1,6 +1,9 @@
 """The equivariant layer: weights of c channels to weights of e channels."""
 
+from collections.abc import Mapping
+
 import torch
+from torch import Tensor
 
 from transformer_nfn.layers.budget import DEFAULT_BUDGET
 from transformer_nfn.layers.rowlayer import RowLayer
@@ -33,6 +36,8 @@ class EquivariantLayer(RowLayer):
         inputs: c, the channels that come in.
         outputs: e, the channels that go out.
         relu: Apply ReLU to the tensors without a linear axis, as the paper does after each layer.
+        rank: R, write every parameter with two or more free axes as a sum of R products: then the
+            layer grows with D, not with D³. None is the theorem's layer.
         max_parameters: Refuse a layer with more.
         generator: The source of its initial parameters; seed 0 if not given.
     """
@@ -45,6 +50,7 @@ class EquivariantLayer(RowLayer):
         inputs: int,
         outputs: int,
         relu: bool = False,
+        rank: int | None = None,
         max_parameters: int = DEFAULT_BUDGET,
         generator: torch.Generator | None = None,
     ) -> None:
@@ -55,15 +61,18 @@ class EquivariantLayer(RowLayer):
             blocks=blocks,
             inputs=inputs,
             outputs=outputs,
+            rank=rank,
             max_parameters=max_parameters,
             generator=generator or torch.Generator().manual_seed(0),
         )
         self.relu = relu
 
-    def forward(self, batch: WeightBatch) -> WeightBatch:
-        """Run the plan."""
+    def forward(
+        self, batch: WeightBatch, parameters: Mapping[str, Tensor] | None = None
+    ) -> WeightBatch:
+        """Run the plan; with one of `by_block` for one block."""
         relu = self.spec.block.pointwise if self.relu else ()
-        return WeightBatch(self.spec, self._run_plan(batch, relu))
+        return WeightBatch(self.spec, self._run_plan(batch, parameters, relu))
 
     def reference(self, batch: WeightBatch) -> WeightBatch:
         """The same by a loop over the rows."""

@@ -1,5 +1,7 @@
 """The invariant layer: weights of c channels to e vectors of D' numbers for each block."""
 
+from collections.abc import Mapping
+
 import torch
 from jaxtyping import Float
 from torch import Tensor
@@ -30,6 +32,8 @@ class InvariantLayer(RowLayer):
         inputs: c, the channels that come in.
         outputs: e, the channels that go out.
         width: The paper's D', numbers for each channel.
+        rank: R, write every parameter with two or more free axes as a sum of R products: then the
+            layer grows with D, not with D³. None is the theorem's layer.
         max_parameters: Refuse a layer with more.
         generator: The source of its initial parameters; seed 0 if not given.
     """
@@ -42,6 +46,7 @@ class InvariantLayer(RowLayer):
         inputs: int,
         outputs: int,
         width: int = 1,
+        rank: int | None = None,
         max_parameters: int = DEFAULT_BUDGET,
         generator: torch.Generator | None = None,
     ) -> None:
@@ -52,13 +57,16 @@ class InvariantLayer(RowLayer):
             blocks=blocks,
             inputs=inputs,
             outputs=outputs,
+            rank=rank,
             max_parameters=max_parameters,
             generator=generator or torch.Generator().manual_seed(0),
         )
 
-    def forward(self, batch: WeightBatch) -> Float[Tensor, "n e l d"]:
-        """Run the plan."""
-        return self._run_plan(batch)[INVARIANT]
+    def forward(
+        self, batch: WeightBatch, parameters: Mapping[str, Tensor] | None = None
+    ) -> Float[Tensor, "n e l d"]:
+        """Run the plan; with one of `by_block` for one block."""
+        return self._run_plan(batch, parameters)[INVARIANT]
 
     def reference(self, batch: WeightBatch) -> Float[Tensor, "n e l d"]:
         """The same by a loop over the rows."""

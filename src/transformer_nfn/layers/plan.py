@@ -61,13 +61,19 @@ class Plan:
             start += prod(shape)
         return tuple(sides)
 
+    @property
+    def shapes(self) -> dict[str, tuple[int, ...]]:
+        """Shapes of the matrices by name, without "l"."""
+        return {name: self.matrix_shape(name) for name in self.matrices}
+
     def matrix_shape(self, name: str) -> tuple[int, int]:
         """F, the entries of the sources, and T, the entries of the target."""
         group, target = self.matrices[name]
         return group.sources[-1].stop, prod(target.shape)
 
-    def row_view(self, row: Row, matrix: Tensor) -> Tensor:
+    def row_parameter(self, row: Row, matrices: Mapping[str, Tensor]) -> Tensor:
         """The parameter of one row, "l" and the axes of `Row.parameter`, as a view of "l F T"."""
+        matrix = matrices[matrix_name(row.target, row.tied)]
         group, target = self.matrices[matrix_name(row.target, row.tied)]
         source = next(side for side in group.sources if side.name == row.source)
         ins = source.shape[1:] if row.source == CONSTANT else source.shape

@@ -20,6 +20,9 @@ class NFNConfig(BaseModel):
         classifier: Numbers in a network's classifier; None leaves it unread.
         width: The paper's D'.
         hidden: Width of all MLPs.
+        rank: R of the layers, for large D; None is the paper's layers.
+        recompute: Run the encoder block by block, and again in the backward pass instead of
+            keeping what is between its layers. None: where there is a rank.
         max_parameters: The budget of each layer.
         seed: Of the initial parameters.
     """
@@ -34,6 +37,8 @@ class NFNConfig(BaseModel):
     classifier: int | None = Field(default=None, ge=1)
     width: int = Field(default=1, ge=1)
     hidden: int = Field(default=10, ge=1)
+    rank: int | None = Field(default=None, ge=1)
+    recompute: bool | None = None
     max_parameters: int = DEFAULT_BUDGET
     seed: int = 0
 

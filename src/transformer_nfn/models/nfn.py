@@ -42,6 +42,8 @@ class TransformerNFN(WeightModel):
                 channels=config.channels,
                 width=config.width,
                 hidden=hidden,
+                rank=config.rank,
+                recompute=config.recompute,
                 max_parameters=config.max_parameters,
                 generator=generator,
             )
