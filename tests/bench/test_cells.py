@@ -1,5 +1,6 @@
 import json
 import shutil
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -38,7 +39,11 @@ def finished(zoo_folder: str, tmp_path_factory: pytest.TempPathFactory) -> list[
     out = tmp_path_factory.mktemp("bench")
     cells = experiment_cells("main", zoo_folder, splits=[1])
     assert {cell.model for cell in cells} == set(MAIN)
-    outcomes = run(cells, out)
+    with pytest.MonkeyPatch.context() as patch:
+        small = {"questions": 20, "agreement": 10, "epochs": 2}
+        for name in ("exam", "exam-invariants"):
+            patch.setitem(MODELS, name, replace(MODELS[name], settings=small))
+        outcomes = run(cells, out)
     assert [one.error for one in outcomes if isinstance(one, Failed)] == []
     return finished_cells(out)
 
@@ -184,7 +189,8 @@ def test_the_cells_of_each_experiment(zoo_folder):
     def count(experiment, **settings):
         return len(experiment_cells(experiment, zoo_folder, **settings))
 
-    assert count("main") == 5 * 10
+    assert count("main") == 5 * len(MAIN)
+    assert len(MAIN) == 12
     assert count("components", splits=[0]) == 7
     assert count("channels", splits=[0, 1]) == 8
     assert count("augmentation", splits=[0], models=["nfn", "mlp"]) == 6

@@ -5,7 +5,7 @@ from typing import Literal
 
 from transformer_nfn.bench.cells import Cell
 from transformer_nfn.bench.data import Checkpoints, load_examples, thresholds
-from transformer_nfn.bench.registry import MAIN
+from transformer_nfn.bench.registry import MAIN, MODELS
 from transformer_nfn.zoo.dataset import Zoo
 
 Experiment = Literal["main", "components", "channels", "augmentation", "thresholds"]
@@ -23,8 +23,12 @@ COMPONENTS = (
     "nfn-encoder-embedding",
     "nfn",
 )
-#: Predictions that do not read the weights cannot change under the group.
-AUGMENTED = (*(name for name in MAIN if name != "hyperparameters"), "nfn-balanced")
+#: Predictions that do not read the weights cannot change under the group, nor can what reads the
+#: function only.
+AUGMENTED = (
+    *(n for n in MAIN if n != "hyperparameters" and MODELS[n].origin != "ours"),
+    "nfn-balanced",
+)
 
 
 def experiment_cells(

@@ -108,6 +108,10 @@ class NeuralPredictor:
         accuracy = torch.tensor(train.accuracy, dtype=torch.float32, device=self._device)
         optimizer = torch.optim.Adam(module.parameters(), lr=fitting.lr, fused=True)
         progress = _Progress(module, optimizer, state)
+        if progress.epoch == 0:
+            begun = time.process_time()
+            module.prepare(self._nets(train), accuracy, fitting.lr)
+            progress.seconds += time.process_time() - begun
         steps = -(-len(train) // fitting.batch)
         while progress.epoch < fitting.epochs:
             begun = time.process_time()
@@ -145,9 +149,14 @@ class NeuralPredictor:
             whole = [module.inputs(examples.nets(rows)) for rows in _slices(len(examples))]
             inputs = torch.cat(whole).to(self._device)
             return lambda rows: module.read(inputs[rows])
+        nets = self._nets(examples)
+        return lambda rows: module(nets(rows))
+
+    def _nets(self, examples: Examples) -> Callable[[Any], NetBatch]:
+        """Networks by their rows, where they are computed with."""
         if self._device != "cpu":
             examples = Examples(examples.table, examples.weights.to(self._device), examples.shape)
-        return lambda rows: module(examples.nets(rows))
+        return examples.nets
 
     def save(self, folder: Path) -> None:
         """Write the module as one safetensors file."""

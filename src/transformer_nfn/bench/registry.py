@@ -4,11 +4,14 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from transformer_nfn.bench.blend import BlendPredictor
 from transformer_nfn.bench.errors import BenchError
 from transformer_nfn.bench.neural import Fitting, NeuralPredictor
 from transformer_nfn.bench.predictor import Predictor
 from transformer_nfn.bench.trees import PRESETS, Library, TreePredictor, TreeSettings
 from transformer_nfn.models import (
+    Exam,
+    ExamConfig,
     FlatMLP,
     FlatMLPConfig,
     NFNConfig,
@@ -31,7 +34,8 @@ class Kind:
     Attributes:
         title: In tables.
         what: In one sentence.
-        origin: The paper's own model, one of its baselines, a control, or a variant of its model.
+        origin: The paper's own model, one of its baselines, a control, ours, or a variant of the
+            paper's model.
         invariant: Whether the paper's group leaves its predictions as they are, by construction.
         settings: All that determines a fit, beside data and seed; part of a cell's identity.
         make: From the settings, a seed, the tokens of a net's input, and a device.
@@ -39,7 +43,7 @@ class Kind:
 
     title: str
     what: str
-    origin: Literal["paper", "baseline", "control", "variant"]
+    origin: Literal["paper", "baseline", "control", "ours", "variant"]
     invariant: bool
     settings: Mapping[str, Any]
     make: Callable[..., Predictor]
@@ -95,6 +99,29 @@ def _probes(
         device,
         epochs,
     )
+
+
+def _exam(
+    *,
+    seed: int,
+    tokens: int,
+    device: str,
+    questions: int = 200,
+    agreement: int = 300,
+    epochs: int = 24,
+) -> Predictor:
+    settings = {"questions": questions, "agreement_steps": agreement, "seed": seed}
+
+    def make(net: NetBatch) -> Exam:
+        return Exam(ExamConfig.of(net, tokens=tokens, **settings))
+
+    fitting = Fitting(batch=32, lr=0.03, epochs=epochs, warmup=0)
+    return NeuralPredictor(make, fitting=fitting, seed=seed, device=device)
+
+
+def _exam_and_trees(*, seed: int, tokens: int, device: str, **exam: int) -> Predictor:
+    trees = TreePredictor("lightgbm", "invariants", PRESETS["strong"], seed)
+    return BlendPredictor([_exam(seed=seed, tokens=tokens, device=device, **exam), trees])
 
 
 def _neural(
@@ -191,6 +218,22 @@ MODELS: dict[str, Kind] = {
         True,
         {},
         _probes,
+    ),
+    "exam": Kind(
+        "Exam",
+        "learned questions on which good nets agree; the share that a net answers like them",
+        "ours",
+        True,
+        {},
+        _exam,
+    ),
+    "exam-invariants": Kind(
+        "Exam and invariants",
+        "the exam and LightGBM on invariants, a mean whose weight validation chooses",
+        "ours",
+        True,
+        {},
+        _exam_and_trees,
     ),
     "nfn-3": _channels(3),
     "nfn-3-3": _channels(3, 3),

@@ -22,9 +22,6 @@ from transformer_nfn.identity.canonical import (
 from transformer_nfn.identity.element import NetElement, last_stream, streams
 from transformer_nfn.space import WeightBatch
 
-#: Rows of an embedding or head that are moved at a time.
-ROWS = 8192
-
 
 def apply_element(
     checkpoint: Checkpoint, element: NetElement, out: str | Path, *, norm: str | None = None

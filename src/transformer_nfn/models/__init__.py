@@ -2,6 +2,7 @@
 
 from transformer_nfn.models.config import NFNConfig
 from transformer_nfn.models.encoder import Encoder
+from transformer_nfn.models.exam import Exam, ExamConfig
 from transformer_nfn.models.flat_mlp import FlatMLP, FlatMLPConfig
 from transformer_nfn.models.nfn import TransformerNFN
 from transformer_nfn.models.parts import PartsModel, WeightModel
@@ -11,6 +12,8 @@ from transformer_nfn.models.storage import ModelFileError, load_model, save_mode
 
 __all__ = [
     "Encoder",
+    "Exam",
+    "ExamConfig",
     "FlatMLP",
     "FlatMLPConfig",
     "ModelFileError",

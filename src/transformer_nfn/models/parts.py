@@ -1,7 +1,7 @@
 """What the models share: counting, MLPs from a seed, and reading a network part by part."""
 
 from abc import abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import pairwise
 
 import torch
@@ -22,6 +22,17 @@ class WeightModel(nn.Module):
     def parameter_count(self) -> int:
         """How many numbers it learns."""
         return sum(parameter.numel() for parameter in self.parameters())
+
+    def prepare(
+        self, nets: Callable[[Tensor], NetBatch], accuracy: Float[Tensor, " n"], rate: float | int
+    ) -> None:
+        """What comes before the first epoch of a fit; for most models nothing.
+
+        Args:
+            nets: Gives networks to learn from, by their rows.
+            accuracy: Of each of them.
+            rate: Of the optimizer.
+        """
 
 
 def relu_layers(widths: Sequence[int], generator: torch.Generator) -> nn.Sequential:

@@ -13,6 +13,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 
 from transformer_nfn.models.config import NFNConfig
+from transformer_nfn.models.exam import Exam, ExamConfig
 from transformer_nfn.models.flat_mlp import FlatMLP, FlatMLPConfig
 from transformer_nfn.models.nfn import TransformerNFN
 from transformer_nfn.models.parts import WeightModel
@@ -36,6 +37,7 @@ KINDS = {
     "flat_mlp": Kind(FlatMLPConfig, FlatMLP),
     "statnn": Kind(StatNNConfig, StatNN),
     "probes": Kind(ProbeNetConfig, ProbeNet),
+    "exam": Kind(ExamConfig, Exam),
 }
 
 

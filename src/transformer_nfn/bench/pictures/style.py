@@ -52,6 +52,7 @@ LOOKS = {
     "paper": Look("the paper's model", "#d55e00", "D"),
     "baseline": Look("its baselines", "#0072b2", "o"),
     "control": Look("controls", "#4d4d4d", "s"),
+    "ours": Look("ours", "#009e73", "P"),
     "variant": Look("variants of its model", "#882255", "^"),
 }
 
