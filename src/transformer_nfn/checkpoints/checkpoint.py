@@ -235,6 +235,11 @@ class Checkpoint:
         one, two, three, four = (f"classifier.{name}" for name in names)
         return (one, two, three, four) if self.family.norms is None else None
 
+    @property
+    def hidden_neurons(self) -> int:
+        """Hidden neurons of a zoo net's classifier; 0 for other networks."""
+        return self.files.entry(self.hidden_head[1]).shape[0] if self.hidden_head else 0
+
     @cached_property
     def others(self) -> list[str]:
         """Tensors that neither write nor read the stream: heads' own layers, unknown ones."""

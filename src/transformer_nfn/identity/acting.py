@@ -88,13 +88,9 @@ def reading(checkpoint: Checkpoint, number: int) -> tuple[Norm, Norm]:
     return checkpoint.norm(first), checkpoint.norm(second)
 
 
-def canonical_block(
-    checkpoint: Checkpoint, number: int, unseen: Tensor | None = None
-) -> WeightBatch:
+def canonical_block(checkpoint: Checkpoint, number: int) -> WeightBatch:
     """The canonical weights of a block."""
-    return undressed(
-        checkpoint.block(number), reading(checkpoint, number), Rules.of(checkpoint), unseen
-    )
+    return undressed(checkpoint.block(number), reading(checkpoint, number), Rules.of(checkpoint))
 
 
 def block_changes(

@@ -42,51 +42,53 @@ class BlockMatch:
     heads: tuple[Heads, Heads]
 
 
-@dataclass(frozen=True)
-class Known:
-    """The bases of the three streams of a block, and whether the last two are known yet."""
-
-    bases: tuple[Tensor | None, Tensor | None, Tensor | None]
-    middle: bool
-    last: bool
+#: Of the streams that attention reads, that it writes and the MLP reads, that the MLP writes.
+Bases = tuple[Tensor | None, Tensor | None, Tensor | None]
 
 
 def match_block(
-    ours: WeightBatch, theirs: WeightBatch, known: Known, *, rounding: float, fix_ones: bool
+    ours: WeightBatch,
+    theirs: WeightBatch,
+    bases: Bases,
+    *,
+    known: bool,
+    rounding: float,
+    fix_ones: bool,
 ) -> BlockMatch:
     """Find the element that carries one canonical block to another.
 
     Args:
         ours: The first block, canonical, in its own bases.
         theirs: The second.
-        known: Bases of the streams.
+        bases: Of the streams, None for the identity.
+        known: Whether the last two are known; if not, they are found here.
         rounding: Unit roundoff of the stored numbers.
         fix_ones: Whether bases that are found here fix the ones.
     """
     spec = theirs.spec
-    start = rotated(ours, known.bases)
+    start = rotated(ours, bases)
     a, b = Heads.of(start), Heads.of(theirs)
-    groups, inside, cost = match_heads(a, b, outputs=known.middle)
+    groups, inside, cost = match_heads(a, b, outputs=known)
     picked = a.pick(groups, inside)
     k = _query_key(picked, b)
-    middle = known.bases[1]
-    if not known.middle:
+    middle = bases[1]
+    if not known:
         middle = _middle_basis(picked, b, start, theirs, rounding, fix_ones)
         if middle is not None:
-            start = rotated(ours, (known.bases[0], middle, known.bases[2]))
+            start = rotated(ours, (bases[0], middle, bases[2]))
             picked = replace(picked, O=picked.O @ middle)
     v = between(picked.V, b.V, *(heads.O.transpose(2, 3).flatten(1, 2) for heads in (picked, b)))
-    order, scale = _neurons(start, theirs, known.last)
+    order, scale = _neurons(start, theirs, known)
     parts: dict[str, Tensor] = {"a": order, "k": _back(k, groups), "v": _back(v, groups)}
     parts |= {"g": groups, "m": inside} if a.rotary else {"h": groups}
     if scale is not None:
         parts["s"] = _back(scale, order)
     element = GroupElement(spec, {label: part[None, None] for label, part in parts.items()})
-    last = known.bases[2]
-    if not known.last:
+    last = bases[2]
+    if not known:
         last = _last_basis(element(start), theirs, rounding, fix_ones)
         if last is not None:
-            start = rotated(ours, (known.bases[0], middle, last))
+            start = rotated(ours, (bases[0], middle, last))
     size = k.norm(dim=-1) if a.rotary else None
     conditions = (
         torch.linalg.cond(k) if size is None else size.amax(-1) / size.amin(-1),

@@ -7,8 +7,8 @@ from torch import Tensor
 
 from transformer_nfn.checkpoints import Checkpoint
 from transformer_nfn.identity.acting import canonical_block, reading
-from transformer_nfn.identity.blockmatch import BlockMatch, Known, match_block
-from transformer_nfn.identity.canonical import Rules, gauge_of
+from transformer_nfn.identity.blockmatch import BlockMatch, match_block
+from transformer_nfn.identity.canonical import Rules, gauge_of, undressed
 from transformer_nfn.identity.element import NetElement, streams
 from transformer_nfn.identity.found import CONDITION, MOST, Match, plain_tolerance, unit_roundoff
 from transformer_nfn.identity.heads import sums_agree
@@ -57,14 +57,15 @@ def _match_one(
     ours: Checkpoint, theirs: Checkpoint, number: int, rounding: float, found: Match
 ) -> None:
     first, middle, last = streams(ours, number)
-    bases = tuple(found.bases.get(stream) for stream in (first, middle, last))
+    bases = found.bases.get(first), found.bases.get(middle), found.bases.get(last)
     skip = ours.family.skip
-    known = Known(bases, middle=skip, last=skip)  # type: ignore[arg-type]
-    raw, norms = theirs.block(number), reading(theirs, number)
+    raw, norms, rules = theirs.block(number), reading(theirs, number), Rules.of(theirs)
+    target = undressed(raw, norms, rules, found.unseen)
     result = match_block(
         canonical_block(ours, number),
-        target := canonical_block(theirs, number, found.unseen),
-        known,
+        target,
+        bases,
+        known=skip,
         rounding=rounding,
         fix_ones=fixes_ones(ours, theirs),
     )
@@ -73,7 +74,7 @@ def _match_one(
             if basis is not None:
                 found.bases[stream] = basis
     found.blocks.append(result.element)
-    found.gauges.append(gauge_of(raw, norms, Rules.of(theirs), found.unseen))
+    found.gauges.append(gauge_of(raw, norms, rules, found.unseen))
     found.distances.append(result.distances)
     found.condition = max(found.condition, *(c.max().item() for c in result.conditions))
     limits = _tolerances(result, rounding)

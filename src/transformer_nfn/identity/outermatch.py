@@ -14,6 +14,7 @@ from transformer_nfn.identity.bases import find_basis
 from transformer_nfn.identity.element import Outside, last_stream
 from transformer_nfn.identity.found import Match, plain_tolerance
 from transformer_nfn.identity.neurons import match_neurons
+from transformer_nfn.identity.probes import seen
 from transformer_nfn.identity.residuals import Residual
 from transformer_nfn.space import sine_positions
 
@@ -56,13 +57,6 @@ def _with_positions(checkpoint: Checkpoint, name: str, rows: Tensor) -> Tensor:
     return rows + sine_positions(checkpoint.settings.size("tokens"), checkpoint.D).double()
 
 
-def seen_rows(checkpoint: Checkpoint, rows: Tensor) -> Tensor:
-    """What the first norm sees of rows that are written."""
-    if checkpoint.settings.norm != "layer":
-        return rows
-    return rows - rows.mean(dim=1, keepdim=True)
-
-
 def match_writers(ours: Checkpoint, theirs: Checkpoint, rounding: float, found: Match) -> None:
     """Find the basis of the first stream, and compare all that is written into it."""
     names = list(zip(ours.writers, theirs.writers, strict=True))
@@ -70,7 +64,7 @@ def match_writers(ours: Checkpoint, theirs: Checkpoint, rounding: float, found: 
     fixed = ours.gives_hidden_states or bool(ours.unknown) or bool(theirs.unknown)
     if names and not fixed:
         a, b = (
-            torch.cat([seen_rows(checkpoint, sampled_rows(checkpoint, name)) for name in writers])
+            torch.cat([seen(checkpoint, sampled_rows(checkpoint, name)) for name in writers])
             for checkpoint, writers in ((ours, ours.writers), (theirs, theirs.writers))
         )
         basis = find_basis(
@@ -88,8 +82,8 @@ def match_writers(ours: Checkpoint, theirs: Checkpoint, rounding: float, found: 
     for name, other in names:
         rows = _Rows()
         for a, b in zip(row_slices(ours, name), row_slices(theirs, other), strict=True):
-            moved = seen_rows(ours, a) if basis is None else seen_rows(ours, a) @ basis
-            rows.add(moved - seen_rows(theirs, b), b.norm(dim=1))
+            moved = seen(ours, a) if basis is None else seen(ours, a) @ basis
+            rows.add(moved - seen(theirs, b), b.norm(dim=1))
         rows.note(found, name, rounding)
     if ours.family.post_norm:
         for name in ours.norm_names:

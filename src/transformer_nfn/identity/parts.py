@@ -40,10 +40,7 @@ def _scales(checkpoint: Checkpoint) -> int | None:
     scaled = "s" in checkpoint.spec.block.axes
     if not scaled and not checkpoint.hidden_head:
         return None
-    hidden = (
-        checkpoint.files.entry(checkpoint.hidden_head[1]).shape[0] if checkpoint.hidden_head else 0
-    )
-    return scaled * checkpoint.blocks * checkpoint.spec.sizes["D_A"] + hidden
+    return scaled * checkpoint.blocks * checkpoint.spec.sizes["D_A"] + checkpoint.hidden_neurons
 
 
 def _key_bias(checkpoint: Checkpoint) -> int | None:
@@ -102,10 +99,7 @@ def _ones(checkpoint: Checkpoint) -> int | None:
         for name in free_writers(checkpoint)
     )
     heads = sum(checkpoint.files.entry(h).shape[0] for h in free_heads(checkpoint))
-    hidden = (
-        checkpoint.files.entry(checkpoint.hidden_head[1]).shape[0] if checkpoint.hidden_head else 0
-    )
-    return checkpoint.blocks * total + writers + heads + hidden
+    return checkpoint.blocks * total + writers + heads + checkpoint.hidden_neurons
 
 
 def free_writers(checkpoint: Checkpoint) -> list[str]:

@@ -135,8 +135,7 @@ def _gauge(
         gauge = replace(gauge, value_bias=_normal(gauge.value_bias, generator))
     if "norms" in chosen:
         first, second = (
-            _norm(checkpoint, norm, generator, shifts=shifts_are_free(checkpoint))
-            for norm in gauge.norms
+            _norm(norm, generator, shifts=shifts_are_free(checkpoint)) for norm in gauge.norms
         )
         gauge = replace(gauge, norms=(first, second))
     if "ones" in chosen:
@@ -151,7 +150,7 @@ def _gauge(
     return gauge
 
 
-def _norm(checkpoint: Checkpoint, norm: Norm, generator: torch.Generator, *, shifts: bool) -> Norm:
+def _norm(norm: Norm, generator: torch.Generator, *, shifts: bool) -> Norm:
     scale, shift = norm
     scale = scale * torch.exp2(
         torch.rand(scale.shape, generator=generator, dtype=scale.dtype) - 0.5
@@ -168,14 +167,10 @@ def _outside(
         return None
     norm = last_norm_of(checkpoint, element)
     shared = any(head.tied for head in checkpoint.heads.values()) or checkpoint.tied_decoder
-    if (
-        "norms" in chosen
-        and symmetry_parts(checkpoint).get("norms")
-        and last_norm_is_free(checkpoint)
-    ):
+    if "norms" in chosen and last_norm_is_free(checkpoint):
         scale, shift = norm
         free = last_shift_is_free(checkpoint)
-        moved, other = _norm(checkpoint, norm, generator, shifts=free)
+        moved, other = _norm(norm, generator, shifts=free)
         # A head without bias keeps the constant β W only if β/γ stays.
         norm = moved, (other if free else shift / scale * moved)
     ones: dict[str, Tensor] = {}
@@ -191,9 +186,9 @@ def _outside(
                 size = checkpoint.files.entry(head.weight).shape[0]
                 ones[head.name] = 0.3 * torch.randn(size, generator=generator, dtype=torch.float64)
         if checkpoint.hidden_head:
-            size = checkpoint.files.entry(checkpoint.hidden_head[1]).shape[0]
-            first = checkpoint.hidden_head[0]
-            ones[first] = 0.3 * torch.randn(size, generator=generator, dtype=torch.float64)
+            ones[checkpoint.hidden_head[0]] = 0.3 * torch.randn(
+                checkpoint.hidden_neurons, generator=generator, dtype=torch.float64
+            )
     return Outside(norm, ones, untied=basis and bool(shared))
 
 
@@ -202,7 +197,7 @@ def _hidden(
 ) -> tuple[Tensor, Tensor] | None:
     if checkpoint.hidden_head is None or not chosen & {"neurons", "scales"}:
         return None
-    size = checkpoint.files.entry(checkpoint.hidden_head[1]).shape[0]
+    size = checkpoint.hidden_neurons
     order, scale = torch.arange(size), torch.ones(size, dtype=torch.float64)
     if "neurons" in chosen:
         order = torch.randperm(size, generator=generator)

@@ -3,13 +3,12 @@
 from collections.abc import Mapping
 from typing import Any
 
-from transformer_nfn.checkpoints.families.residual import declared
+from transformer_nfn.checkpoints.families.residual import declared, encoder_matrices
 from transformer_nfn.checkpoints.family import (
     Family,
     Reader,
     Settings,
     Writer,
-    linear,
     refuse,
     setting,
 )
@@ -36,14 +35,7 @@ BERT = Family(
     probe="encoder.layer.0.attention.self.query.weight",
     block="encoder.layer.{}.",
     declared=declared,
-    matrices=(
-        linear("attention.self.query", "Q", "h k x"),
-        linear("attention.self.key", "K", "h k x"),
-        linear("attention.self.value", "V", "h v x"),
-        linear("attention.output.dense", "O", "x h v", "bO"),
-        linear("intermediate.dense", "A", "a x", "bA"),
-        linear("output.dense", "B", "x a", "bB"),
-    ),
+    matrices=encoder_matrices("attention.self"),
     norms=("attention.output.LayerNorm", "output.LayerNorm"),
     settings=_settings,
     first_norm="embeddings.LayerNorm",

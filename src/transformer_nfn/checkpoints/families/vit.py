@@ -3,8 +3,8 @@
 from collections.abc import Mapping
 from typing import Any
 
-from transformer_nfn.checkpoints.families.residual import declared
-from transformer_nfn.checkpoints.family import Family, Reader, Settings, Writer, linear, setting
+from transformer_nfn.checkpoints.families.residual import declared, encoder_matrices
+from transformer_nfn.checkpoints.family import Family, Reader, Settings, Writer, setting
 
 
 def _settings(config: Mapping[str, Any]) -> Settings:
@@ -31,14 +31,7 @@ VIT = Family(
     probe="encoder.layer.0.attention.attention.query.weight",
     block="encoder.layer.{}.",
     declared=declared,
-    matrices=(
-        linear("attention.attention.query", "Q", "h k x"),
-        linear("attention.attention.key", "K", "h k x"),
-        linear("attention.attention.value", "V", "h v x"),
-        linear("attention.output.dense", "O", "x h v", "bO"),
-        linear("intermediate.dense", "A", "a x", "bA"),
-        linear("output.dense", "B", "x a", "bB"),
-    ),
+    matrices=encoder_matrices("attention.attention"),
     norms=("layernorm_before", "layernorm_after"),
     settings=_settings,
     last_norm="layernorm",
