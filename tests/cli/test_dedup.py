@@ -3,17 +3,11 @@ from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
-from click.testing import Result
-from typer.testing import CliRunner
 
 from tests.checkpoints import made
+from tests.cli.test_zoo import tnfn
 from transformer_nfn.checkpoints import Checkpoint, CheckpointError, rewrite
-from transformer_nfn.cli.main import app
 from transformer_nfn.identity import Fingerprint, distance, fingerprint
-
-
-def tnfn(*arguments: object) -> Result:
-    return CliRunner().invoke(app, [str(argument) for argument in arguments])
 
 
 @pytest.fixture(scope="module")

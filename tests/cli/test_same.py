@@ -6,16 +6,10 @@ import sys
 from pathlib import Path
 
 import pytest
-from click.testing import Result
-from typer.testing import CliRunner
 
 from tests.checkpoints import made
+from tests.cli.test_zoo import tnfn
 from transformer_nfn.checkpoints import CheckpointError
-from transformer_nfn.cli.main import app
-
-
-def tnfn(*arguments: object) -> Result:
-    return CliRunner().invoke(app, [str(argument) for argument in arguments])
 
 
 @pytest.fixture(scope="module")

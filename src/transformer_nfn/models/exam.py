@@ -14,7 +14,7 @@ from jaxtyping import Float, Int
 from pydantic import BaseModel, ConfigDict, Field
 from torch import Tensor, nn
 
-from transformer_nfn.models.parts import WeightModel
+from transformer_nfn.models.parts import WeightModel, question_sizes
 from transformer_nfn.space import NetBatch, ShapeError, apply_net
 
 #: Networks above this quantile of accuracy say what the answers are, so many at a time, to so many
@@ -55,15 +55,7 @@ class ExamConfig(BaseModel):
     @staticmethod
     def of(net: NetBatch, *, tokens: int, **settings: Any) -> "ExamConfig":
         """A config for networks like these, which do not say how long their sequences are."""
-        if not net.classifier:
-            raise ShapeError("these networks have no classifier")
-        weight = net.embedding.get("weight")
-        return ExamConfig(
-            tokens=tokens,
-            inputs=net.blocks.spec.sizes["D"] if weight is None else weight.shape[1],
-            classes=net.classifier["bias2"].shape[1],
-            **settings,
-        )
+        return ExamConfig(tokens=tokens, **question_sizes(net), **settings)
 
 
 class Exam(WeightModel):

@@ -35,6 +35,21 @@ class WeightModel(nn.Module):
         """
 
 
+def question_sizes(net: NetBatch) -> dict[str, int]:
+    """Numbers in a token that these networks read, and classes that they answer with.
+
+    Raises:
+        ShapeError: If they have no classifier.
+    """
+    if not net.classifier:
+        raise ShapeError("these networks have no classifier")
+    weight = net.embedding.get("weight")
+    return {
+        "inputs": net.blocks.spec.sizes["D"] if weight is None else weight.shape[1],
+        "classes": net.classifier["bias2"].shape[1],
+    }
+
+
 def relu_layers(widths: Sequence[int], generator: torch.Generator) -> nn.Sequential:
     """Linear-ReLU from each width to the next."""
     layers: list[nn.Module] = []

@@ -8,7 +8,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from torch import Tensor, nn
 
 from transformer_nfn.models.encoder import seeded_linear
-from transformer_nfn.models.parts import WeightModel, relu_layers
+from transformer_nfn.models.parts import WeightModel, question_sizes, relu_layers
 from transformer_nfn.space import NetBatch, ShapeError, apply_net
 
 
@@ -36,15 +36,7 @@ class ProbeNetConfig(BaseModel):
     @staticmethod
     def of(net: NetBatch, *, tokens: int, **settings: Any) -> "ProbeNetConfig":
         """A config for networks like these, which do not say how long their sequences are."""
-        if not net.classifier:
-            raise ShapeError("these networks have no classifier")
-        weight = net.embedding.get("weight")
-        return ProbeNetConfig(
-            tokens=tokens,
-            inputs=net.blocks.spec.sizes["D"] if weight is None else weight.shape[1],
-            classes=net.classifier["bias2"].shape[1],
-            **settings,
-        )
+        return ProbeNetConfig(tokens=tokens, **question_sizes(net), **settings)
 
 
 class ProbeNet(WeightModel):
