@@ -1,3 +1,4 @@
+import hashlib
 import json
 import shutil
 from dataclasses import replace
@@ -10,8 +11,8 @@ import pytest
 from tests.bench.conftest import write_zoo
 from tests.bench.small import small_examples
 from transformer_nfn.bench import cells as cells_module
+from transformer_nfn.bench.cell import Cell
 from transformer_nfn.bench.cells import (
-    Cell,
     CellJob,
     Finished,
     cells_url,
@@ -19,7 +20,7 @@ from transformer_nfn.bench.cells import (
     prepared,
     run_cell,
 )
-from transformer_nfn.bench.data import load_examples
+from transformer_nfn.bench.data import data_digest, load_examples
 from transformer_nfn.bench.errors import BenchError, LeakError
 from transformer_nfn.bench.experiments import experiment_cells
 from transformer_nfn.bench.kendall import kendall_tau
@@ -40,9 +41,10 @@ def finished(zoo_folder: str, tmp_path_factory: pytest.TempPathFactory) -> list[
     cells = experiment_cells("main", zoo_folder, splits=[1])
     assert {cell.model for cell in cells} == set(MAIN)
     with pytest.MonkeyPatch.context() as patch:
-        small = {"questions": 20, "agreement": 10, "epochs": 2}
+        small = {"exams": 2, "questions": 9, "steps": 2}
         for name in ("exam", "exam-invariants"):
-            patch.setitem(MODELS, name, replace(MODELS[name], settings=small))
+            settings = {**MODELS[name].settings, **small}
+            patch.setitem(MODELS, name, replace(MODELS[name], settings=settings))
         outcomes = run(cells, out)
     assert [one.error for one in outcomes if isinstance(one, Failed)] == []
     return finished_cells(out)
@@ -124,11 +126,33 @@ def test_a_cells_name_follows_from_all_that_matters(zoo_folder, tmp_path):
             {"runs": 30},
             {"augment": 1.0},
             {"threshold": 0.5},
+            {"train_runs": 30},
+            {"test_zoo": str(copied)},
         )
     ]
     grown = write_zoo(tmp_path / "grown", small_examples(70))
     others.append(Cell(zoo=str(grown), model="hyperparameters", split=0))
     assert len({base.name, *(cell.name for cell in others)}) == 1 + len(others)
+
+
+def test_fields_that_came_later_do_not_change_the_names_of_older_cells(zoo_folder):
+    cell = Cell(zoo=zoo_folder, model="invariants", split=2, augment=1.0)
+    content = {
+        "model": "invariants",
+        "split": 2,
+        "augment": 1.0,
+        "threshold": None,
+        "version": 1,
+        "data": data_digest(zoo_folder, "epochs", None),
+        "settings": dict(MODELS["invariants"].settings),
+    }
+    spelled = json.dumps(content, sort_keys=True).encode()
+    assert cell.name == f"invariants-2-{hashlib.sha256(spelled).hexdigest()[:20]}"
+
+
+def test_a_cell_says_what_it_is(zoo_folder):
+    cell = Cell(zoo=zoo_folder, model="mlp", split=0, train_runs=75, test_zoo="zoos/other")
+    assert str(cell) == "small: mlp, split 0, trained on the first 75 runs, tested on other"
 
 
 def test_a_cell_that_fails_stops_no_other(zoo_folder, tmp_path):
@@ -190,9 +214,10 @@ def test_the_cells_of_each_experiment(zoo_folder):
         return len(experiment_cells(experiment, zoo_folder, **settings))
 
     assert count("main") == 5 * len(MAIN)
-    assert len(MAIN) == 12
+    assert len(MAIN) == 14
     assert count("components", splits=[0]) == 7
     assert count("channels", splits=[0, 1]) == 8
+    assert count("ranks", splits=[0, 1]) == 10
     assert count("augmentation", splits=[0], models=["nfn", "mlp"]) == 6
     assert count("thresholds", splits=[0], models=["mlp"]) == 3
 

@@ -10,6 +10,7 @@ from transformer_nfn.bench.errors import BenchError
 from transformer_nfn.bench.kendall import kendall_tau
 from transformer_nfn.bench.neural import Fitting, NeuralPredictor
 from transformer_nfn.bench.predictor import Predictor, Step
+from transformer_nfn.bench.registry import MODELS
 from transformer_nfn.group import conditioned, random_element
 from transformer_nfn.models import (
     FlatMLP,
@@ -35,6 +36,14 @@ def nfn(net: NetBatch) -> TransformerNFN:
     return TransformerNFN(
         NFNConfig.of(net.blocks.spec, blocks=net.blocks.blocks, channels=(2,), classifier=75)
     )
+
+
+def test_a_variant_with_a_rank_is_fitted_with_it():
+    kind = MODELS["nfn-rank-2"]
+    predictor = kind.make(seed=0, tokens=4, device="cpu", epochs=1, **kind.settings)
+    predictor.fit(TRAIN, VALIDATION)
+    assert predictor.module.config.rank == 2
+    assert MODELS["nfn"].settings == {}  # or cells that were finished before would have other names
 
 
 def test_it_is_a_predictor():

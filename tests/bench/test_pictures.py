@@ -8,14 +8,16 @@ import pytest
 
 from transformer_nfn.bench.cells import Finished
 from transformer_nfn.bench.errors import BenchError
+from transformer_nfn.bench.learning import Learning
 from transformer_nfn.bench.pictures import (
     augmentation,
+    by_size,
     by_threshold,
     robustness,
     scatter,
     tracks,
 )
-from transformer_nfn.bench.pictures.lines import _apart
+from transformer_nfn.bench.pictures.namedlines import apart
 from transformer_nfn.bench.registry import MAIN, MODELS
 from transformer_nfn.bench.scores import Comparison
 
@@ -162,11 +164,30 @@ def test_models_without_a_common_split_are_an_error() -> None:
         scatter(Comparison("mnist-small", "shared", cells))
 
 
+def learning(sizes: Sequence[int], noise: float = 0.2) -> Learning:
+    """Models that get better with the number of runs."""
+    by_model = {}
+    for number, model in enumerate(("nfn", "mlp", "invariants")):
+        made = [comparison([model], noise=noise * (1 + number) * 75 / size) for size in sizes]
+        cells = {str(size): one.cells[model] for size, one in zip(sizes, made, strict=True)}
+        by_model[model] = Comparison("mnist-small", "shared", cells)
+    return Learning("mnist-small", "shared", by_model)
+
+
+def test_learning_curves_can_be_drawn() -> None:
+    whole = by_size(learning((75, 150, 300)))
+    _, width = checked(whole)
+    assert 9 * 150 <= width <= 11 * 150
+    assert by_size(learning((75, 150, 300))) == whole
+    assert by_size(learning((75, 150, 300), noise=0.3)) != whole
+    checked(by_size(learning((75, 150))))  # too few to be extrapolated
+
+
 def test_labels_keep_their_distance_their_order_and_their_bounds() -> None:
     random = np.random.default_rng(0)
     for count in (1, 2, 5, 12):
         wanted = list(random.uniform(0, 1, count) ** 3)
-        places = _apart(wanted, 0.08)
+        places = apart(wanted, 0.08)
         ordered = np.array(places)[np.argsort(wanted)]
         assert (np.diff(ordered) > 0.08 - 1e-9).all()
         assert ordered.min() > -1e-9
@@ -174,6 +195,6 @@ def test_labels_keep_their_distance_their_order_and_their_bounds() -> None:
 
 
 def test_labels_that_are_apart_stay_where_they_are() -> None:
-    assert _apart([0.9, 0.1, 0.5], 0.2) == [0.9, 0.1, 0.5]
-    assert _apart([0.5, 0.5, 0.0], 0.25) == [0.375, 0.625, 0.0]
-    assert _apart([0.2] * 5, 0.9) == pytest.approx([0, 0.25, 0.5, 0.75, 1])
+    assert apart([0.9, 0.1, 0.5], 0.2) == [0.9, 0.1, 0.5]
+    assert apart([0.5, 0.5, 0.0], 0.25) == [0.375, 0.625, 0.0]
+    assert apart([0.2] * 5, 0.9) == pytest.approx([0, 0.25, 0.5, 0.75, 1])

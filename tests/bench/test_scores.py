@@ -4,7 +4,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from transformer_nfn.bench.cells import Finished
+from transformer_nfn.bench.cells import SEEN, Finished
 from transformer_nfn.bench.data import Threshold
 from transformer_nfn.bench.errors import BenchError
 from transformer_nfn.bench.kendall import kendall_tau
@@ -16,6 +16,7 @@ from transformer_nfn.bench.tables import differences_table, main_table, winners
 from transformer_nfn.jobs import ShardFolder
 
 THRESHOLDS = [["none", 0.0], ["best 50 %", 0.5]]
+HALF = pa.array([True, False] * 40)
 
 
 def fake(
@@ -188,10 +189,15 @@ def everything() -> list[Finished]:
         for m, n in NOISE.items()
         for s in range(5)
     ]
-    variants = [fake(m, 0, 0.1) for m in ("nfn-3", "nfn-3-3", "nfn-encoder", "nfn-classifier")]
+    names = ("nfn-3", "nfn-3-3", "nfn-rank-2", "nfn-encoder", "nfn-classifier")
+    variants = [fake(m, 0, 0.1) for m in names]
     augmented = [fake(m, 0, 0.1, augment=b) for m in NOISE for b in (1.0, 10.0, 100.0)]
     again = [fake(m, 0, 0.1, runs=20, threshold=0.5) for m in NOISE]
-    return [*CELLS, *shared, *variants, *augmented, *again]
+    sizes = [fake("mlp", s, 1.0, train_runs=n) for n in (75, 150) for s in range(5)]
+    other = {"test_zoo": "digits-mini", "test_track": "independent", "test_folder": "digits"}
+    across = [fake("lightgbm", s, 0.2, **other, test_zoo_runs=40) for s in range(5)]
+    across = [one._replace(table=one.table.append_column(SEEN, HALF)) for one in across]
+    return [*CELLS, *shared, *variants, *augmented, *again, *sizes, *across]
 
 
 def test_a_report_has_every_part(tmp_path):
@@ -208,8 +214,19 @@ def test_a_report_has_every_part(tmp_path):
         "## Under the group",
         "## Components",
         "## Channels",
+        "## Ranks",
+        "| Transformer-NFN, rank 2 |",
+        "| Transformer-NFN [10], no rank |",
         "## Augmentation by the group",
         "## Training again above each threshold",
+        "## More runs",
+        "### mnist-small, independent starts, up to 200 runs",
+        "--splits 5 --experiment sizes --models mlp --out out",
+        "| 16,000, extrapolated |",
+        "## Across zoos",
+        "### mnist-small, independent starts → digits-mini, independent starts",
+        "--experiment across --test-zoo digits --models lightgbm --out out",
+        "tnfn zoo build digits-mini --runs 40 --out digits",
         "noise ceiling",
         "tnfn bench run --zoo mnist-small --splits 5 --out out",
         "tnfn zoo build mnist-small --runs 200 --seeds shared --out mnist-small-shared",
@@ -218,7 +235,7 @@ def test_a_report_has_every_part(tmp_path):
     ):
         assert part in page, part
     pictures = [path for path in written if path.suffix == ".png"]
-    assert len(pictures) == 7
+    assert len(pictures) == 8
     for path in pictures:
         assert path.read_bytes().startswith(b"\x89PNG")
         assert f"]({path.name})" in page
@@ -243,7 +260,9 @@ def test_results_have_a_record_for_each_cell_and_threshold():
     for one in records:
         assert {"zoo", "track", "model", "threshold", "seed", "tau", "tau_moved"} <= set(one)
     experiments = {one["experiment"] for one in records}
-    assert experiments == {"main", "variants", "augmentation", "thresholds"}
+    assert experiments == {"main", "variants", "augmentation", "thresholds", "sizes", "across"}
+    assert {one["train_runs"] for one in records if one["experiment"] == "sizes"} == {75, 150}
+    assert {one["test_zoo"] for one in records if one["experiment"] == "across"} == {"digits-mini"}
 
 
 def test_the_best_is_bold_and_the_second_in_italics():

@@ -121,7 +121,7 @@ def test_arrays_split_as_the_library_does_on_ties(library: str) -> None:
     from transformer_nfn.bench import trees
 
     fit = {"lightgbm": trees._lightgbm, "xgboost": trees._xgboost}[library]
-    grown, predicted = fit(trees._Data(rows, target, rows, target), QUICK, 0)
+    grown, predicted = fit(trees.TreeData(rows, target, rows, target), QUICK, 0)
     np.testing.assert_allclose(grown.predict(rows), predicted, rtol=0, atol=1e-5)
     assert np.ptp(predicted) > 1
 

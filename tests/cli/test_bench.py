@@ -6,7 +6,8 @@ import pytest
 from typer.main import get_command
 
 from tests.bench.conftest import write_zoo
-from tests.bench.small import small_examples
+from tests.bench.small import RESIDUAL, small_examples
+from tests.bench.test_across import renamed
 from tests.bench.test_ranking import export
 from tests.cli.test_zoo import tnfn, well
 from transformer_nfn.bench import cells as cells_module
@@ -73,6 +74,32 @@ def test_a_run_ends_with_a_report_and_is_not_repeated(zoo_folder, tmp_path):
     assert run(zoo_folder, tmp_path / "out")["computed"] == 0
     well("bench", "report", tmp_path / "out", "--to", tmp_path / "elsewhere")
     assert (tmp_path / "elsewhere" / "results.json").is_file()
+
+
+def test_a_run_across_zoos(zoo_folder, tmp_path):
+    made = renamed(small_examples(20, shape=RESIDUAL, seed=1))
+    other = str(write_zoo(tmp_path / "other", made, name="other"))
+    options = ["--experiment", "across", "--test-zoo", other]
+    models = ["--models", "hyperparameters,blockwise"]
+    assert run(zoo_folder, tmp_path / "out", *options, *models)["computed"] == 4
+    page = (tmp_path / "out" / "report" / "index.md").read_text(encoding="utf-8")
+    assert "## Across zoos" in page
+    refused = tnfn("bench", "run", "--zoo", zoo_folder, "--out", tmp_path, *options[:2])
+    assert "which needs one" in str(refused.exception)
+    unreadable = ["--models", "mlp", "--splits", 1, "--no-report"]
+    failed = tnfn("bench", "run", "--zoo", zoo_folder, "--out", tmp_path, *options, *unreadable)
+    assert failed.exit_code == 1
+    assert "mlp cannot read the networks of the test zoo" in failed.stderr
+
+
+def test_a_run_of_several_sizes(zoo_folder, tmp_path, monkeypatch):
+    monkeypatch.setattr("transformer_nfn.bench.experiments.SIZES", (20, 40))
+    figures = run(zoo_folder, tmp_path / "out", "--experiment", "sizes")
+    assert figures["computed"] == 3 * 2 * 2
+    again = run(zoo_folder, tmp_path / "out", "--no-report")
+    assert again["computed"] == 0  # the whole zoo is among them
+    page = (tmp_path / "out" / "report" / "index.md").read_text(encoding="utf-8")
+    assert "## More runs" in page
 
 
 def test_the_plan_knows_what_is_finished(zoo_folder, tmp_path):

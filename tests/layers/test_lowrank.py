@@ -96,7 +96,7 @@ def compare(batch: WeightBatch, rank: int, e: int, seed: int, relu: bool) -> Non
     second = equivariant(middle, rank, 2, seed + 1, relu)
     middle, expected_middle = second(middle), second.reference(expected_middle)
     assert relative_error(middle, expected_middle) <= EXACT
-    last = invariant(middle, rank, 3, 2, seed + 2)
+    last = invariant(middle, rank, 3, 1 + seed % 2, seed + 2)
     got, expected = last(middle), last.reference(expected_middle)
     assert relative_error(got, expected) <= EXACT
     leaves = [*batch.tensors.values()]
@@ -182,7 +182,8 @@ def test_a_parameter_is_the_sum_of_products() -> None:
     assert relative_error(views["B <- QK x y"], phi) <= EXACT
     for row in layer.rows:
         assert views[row.name].shape == (2, *row.parameter_shape(SPEC.size, 2, 2))
-        stored = [name for name, p in layer.matrices.items() if p is views[row.name]]
+        place = views[row.name].data_ptr()
+        stored = [name for name, p in layer.matrices.items() if p.data_ptr() == place]
         assert bool(stored) == (len(row.free_out) + len(row.free_in) < 2)
 
 
@@ -375,3 +376,26 @@ def test_rows_with_one_free_axis_or_none_are_stored_in_full() -> None:
     full = {name for name in layer.matrices if name.endswith("__full")}
     assert len(full) == sum(len(row.free_out) + len(row.free_in) < 2 for row in rows)
     assert layer.matrices["A__VO__r__full"].shape == (2, 3, 2, 4)
+
+
+def test_a_free_axis_of_length_1_asks_for_no_factors() -> None:
+    """D' = 1: what is left of e d' c x is a vector along x for each pair of channels."""
+    layer = InvariantLayer(SPEC, blocks=2, inputs=2, outputs=3, width=1, rank=2)
+    shapes = {name: tuple(p.shape) for name, p in layer.matrices.items()}
+    assert shapes["I__B__none__full"] == (2, 3, 2, 4)
+    assert shapes["I__QK__none__in_x"] == (2, 2, 4)
+    assert "I__QK__none__out_d" not in shapes
+    assert layer.row_parameters()["I <- B [a] x"].shape == (2, 3, 1, 2, 4)
+    wider = InvariantLayer(SPEC, blocks=2, inputs=2, outputs=3, width=2, rank=2)
+    assert tuple(wider.matrices["I__B__none__out_d"].shape) == (2, 2, 2)
+
+
+@pytest.mark.parametrize("block", sorted(set(BLOCKS) - {"paper"}))  # it permutes an axis of D
+def test_a_model_of_dimension_1(block: str) -> None:
+    symbols = dict.fromkeys(axis.symbol for axis in BLOCKS[block].axes.values())
+    spec = BlockSpec(BLOCKS[block], **{symbol: 1 if symbol == "D" else 2 for symbol in symbols})
+    batch = WeightBatch.random(
+        spec, networks=2, channels=2, blocks=2, generator=generator(0), dtype=torch.float64
+    )
+    for seed in (0, 1):
+        compare(batch, 2, 2, seed, relu=True)

@@ -124,7 +124,7 @@ def test_sizes_of_real_models_fit_with_a_rank() -> None:
         with pytest.raises(BudgetError):
             TransformerNFN(NFNConfig.of(spec, blocks=12))
         model = TransformerNFN(NFNConfig.of(spec, blocks=12, rank=8))
-    assert model.parameter_count < 10_000_000
+    assert model.parameter_count < 12_000_000
 
 
 def test_it_learns() -> None:

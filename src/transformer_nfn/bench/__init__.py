@@ -3,7 +3,8 @@
 Nothing here imports XGBoost, LightGBM, scikit-learn or matplotlib before it is needed.
 """
 
-from transformer_nfn.bench.cells import Cell, Finished, finished_cells, fit_and_save
+from transformer_nfn.bench.cell import Cell
+from transformer_nfn.bench.cells import Finished, finished_cells, fit_and_save
 from transformer_nfn.bench.data import Divided, divide, load_examples
 from transformer_nfn.bench.errors import BenchError, LeakError
 from transformer_nfn.bench.examples import Examples

@@ -1,11 +1,11 @@
-"""One cell of the benchmark: a model, fitted to one split of one zoo, and tested."""
+"""Compute a cell of the benchmark: a model, fitted to one split of one zoo, and tested."""
 
-import hashlib
 import json
 import platform
 import shutil
 import tempfile
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from importlib.metadata import version
 from pathlib import Path
@@ -15,15 +15,14 @@ import numpy as np
 import pyarrow as pa  # type: ignore[import-untyped]
 import pyarrow.compute as pc  # type: ignore[import-untyped]
 import torch
-from pydantic import BaseModel, ConfigDict, Field
 
+from transformer_nfn.bench.cell import Cell
 from transformer_nfn.bench.cost import measured
 from transformer_nfn.bench.data import (
-    Checkpoints,
     Divided,
-    data_digest,
     divide,
     load_examples,
+    thinned,
     thresholds,
     track_of,
 )
@@ -31,63 +30,20 @@ from transformer_nfn.bench.errors import BenchError
 from transformer_nfn.bench.examples import Examples
 from transformer_nfn.bench.kendall import kendall_tau
 from transformer_nfn.bench.predictor import Step
+from transformer_nfn.bench.readable import check_readable
 from transformer_nfn.bench.registry import model_named
 from transformer_nfn.bench.saved import is_saved, save_predictor
-from transformer_nfn.bench.splits import check_split
+from transformer_nfn.bench.splits import check_across, check_split
 from transformer_nfn.group import MatrixSampler, conditioned, random_element, uniform
 from transformer_nfn.jobs import ShardFolder
 from transformer_nfn.zoo.dataset import Zoo
 
-#: Raised when the same cell would give other figures: finished cells are then computed again.
-VERSION = 1
 #: Condition number of the random matrices in the stress column.
 STRESS_CONDITION = 1e3
+#: Column of a cell tested on another zoo: whether training had a run of these hyperparameters.
+SEEN = "seen_hyperparameters"
 _METADATA = b"transformer_nfn.bench"
 _SEED = 20250424  # of the group elements; nothing else depends on it
-
-
-class Cell(BaseModel):
-    """What is fitted to what.
-
-    Attributes:
-        zoo: The zoo's folder or URL.
-        model: Its name in `MODELS`.
-        split: 0 to 4; also the seed of the model.
-        checkpoints: Which rows of a run count.
-        runs: Only the first so many runs; all if None.
-        augment: Add to every set a copy moved by the group, matrices uniform in ±augment.
-        threshold: Leave rows below this accuracy out, in training too.
-    """
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-    zoo: str
-    model: str
-    split: int = Field(ge=0)
-    checkpoints: Checkpoints = "epochs"
-    runs: int | None = Field(default=None, ge=1)
-    augment: float | None = Field(default=None, gt=0)
-    threshold: float | None = None
-
-    @property
-    def name(self) -> str:
-        """The name of its shard: a hash of all that its figures depend on."""
-        content = {
-            **self.model_dump(exclude={"zoo", "runs", "checkpoints"}),
-            "version": VERSION,
-            "data": data_digest(self.zoo, self.checkpoints, self.runs),
-            "settings": dict(model_named(self.model).settings),
-        }
-        spelled = json.dumps(content, sort_keys=True)
-        return f"{self.model}-{self.split}-{hashlib.sha256(spelled.encode()).hexdigest()[:20]}"
-
-    def __str__(self) -> str:
-        parts = [f"{Path(self.zoo).name}: {self.model}, split {self.split}"]
-        if self.augment is not None:
-            parts.append(f"±{self.augment:g}")
-        if self.threshold is not None:
-            parts.append(f"from {self.threshold:.3f}")
-        return ", ".join(parts)
 
 
 class CellJob(NamedTuple):
@@ -133,7 +89,10 @@ def run_cell(job: CellJob, watch: WatchCell | None = None) -> dict[str, Any]:
         "track": track_of(zoo),
         "task": divided.test.table.column("task")[0].as_py(),
         "zoo_runs": pc.count_distinct(examples.table.column("run")).as_py(),
-        "thresholds": [[bound.name, bound.accuracy] for bound in thresholds(examples)],
+        "thresholds": [
+            [bound.name, bound.accuracy]
+            for bound in thresholds(divided.test if cell.test_zoo else examples)
+        ],
         "seed": cell.split,
         "tau": kendall_tau(predicted, accuracy),
         "tau_moved": kendall_tau(moved, accuracy),
@@ -157,6 +116,9 @@ def run_cell(job: CellJob, watch: WatchCell | None = None) -> dict[str, Any]:
         },
     }
     table = divided.test.table.select(["run", "run_id", "checkpoint", "epoch", "test_accuracy"])
+    if cell.test_zoo is not None:
+        record |= _other_zoo(Zoo(cell.test_zoo))
+        table = table.append_column(SEEN, pa.array(_twins_seen(divided)))
     table = table.append_column("predicted", pa.array(predicted))
     table = table.append_column("moved", pa.array(moved))
     table = table.replace_schema_metadata({_METADATA: json.dumps(record).encode()})
@@ -171,6 +133,11 @@ def prepared(cell: Cell) -> Divided:
     """The split of a cell, filtered and augmented as it asks for."""
     examples = load_examples(cell.zoo, cell.checkpoints, cell.runs)
     divided = divide(cell.zoo, examples, cell.split)
+    if cell.train_runs is not None:
+        divided = thinned(divided, cell.train_runs)
+    if cell.test_zoo is not None:
+        check_readable(cell.model, examples.shape, Zoo(cell.test_zoo).shape)
+        divided = replace(divided, test=load_examples(cell.test_zoo, cell.checkpoints, None))
     sides: list[Examples] = [divided.train, divided.validation, divided.test]
     if cell.threshold is not None:
         sides = [side.take(side.accuracy >= cell.threshold) for side in sides]
@@ -180,9 +147,29 @@ def prepared(cell: Cell) -> Divided:
             Examples.cat([side, moved_by_group(side, bound, seed=_SEED + 2 + number)])
             for number, side in enumerate(sides)
         ]
-    if cell.threshold is not None or cell.augment is not None:
-        check_split(*sides)  # `divide` has checked what it gave, not what was made of it
+    # `divide` has checked what it gave, not what was made of it.
+    if cell.test_zoo is not None:
+        check_across(*sides)
+    elif (cell.threshold, cell.augment, cell.train_runs) != (None, None, None):
+        check_split(*sides)
     return Divided(*sides)
+
+
+def _other_zoo(zoo: Zoo) -> dict[str, Any]:
+    """What a record says of the zoo it was tested on, where that is another."""
+    runs = pc.count_distinct(zoo.table(columns=["run"]).column("run")).as_py()
+    return {
+        "test_zoo": zoo.name or Path(zoo.url).name,
+        "test_folder": Path(zoo.url).name,
+        "test_track": track_of(zoo),
+        "test_zoo_runs": runs,
+    }
+
+
+def _twins_seen(divided: Divided) -> np.ndarray:
+    """For each test row, whether a run with its hyperparameters was trained or validated on."""
+    seen = np.concatenate([divided.train.column("twins"), divided.validation.column("twins")])
+    return np.isin(divided.test.column("twins").astype(str), seen.astype(str))
 
 
 def moved_by_group(examples: Examples, matrices: MatrixSampler, seed: int) -> Examples:

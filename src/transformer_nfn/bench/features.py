@@ -5,25 +5,32 @@ rows beside it.
 """
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from types import MappingProxyType
 
 import numpy as np
 import torch
-from jaxtyping import Float, Float32, Float64
+from jaxtyping import Float32, Float64
 from torch import Tensor
 
+from transformer_nfn.bench.blockwise import blockwise
 from transformer_nfn.bench.errors import BenchError
 from transformer_nfn.bench.examples import Examples
+from transformer_nfn.bench.spectra import (
+    as_float32,
+    by_chunks,
+    norm,
+    product_singular_values,
+    summary,
+    summary_of,
+)
+from transformer_nfn.models import graph_features
 from transformer_nfn.space import NetBatch
-from transformer_nfn.zoo.dataset import NetShape
 
 #: The optimizers of the zoos, one column each.
 OPTIMIZERS = ("sgd", "sgdm", "adam", "rmsprop")
 #: The other columns of a run, and the epoch of the checkpoint.
 NUMBERS = ("lr", "l2", "dropout", "init_std", "train_fraction", "epoch")
-
-_QUANTILES = (0.0, 0.25, 0.5, 0.75, 1.0)
-_CHUNK = 256  # networks at a time in float64: some 100 MB for the paper's nets
 
 
 def weights(examples: Examples) -> Float32[np.ndarray, "n f"]:
@@ -40,20 +47,18 @@ def statistics(examples: Examples) -> Float32[np.ndarray, "n f"]:
     """
     rows = weights(examples)
     places = examples.shape.stored.values()
-    parts = [_summary(rows[:, first : first + int(np.prod(dims))]) for first, dims in places]
-    return _as_float32(np.concatenate(parts, axis=1))
+    parts = [summary(rows[:, first : first + int(np.prod(dims))]) for first, dims in places]
+    return as_float32(np.concatenate(parts, axis=1))
 
 
 def invariants(examples: Examples) -> Float32[np.ndarray, "n f"]:
     """Numbers that no element of the symmetry group changes: see `invariant_values`."""
-    parts = [
-        invariant_values(examples.nets(slice(first, first + _CHUNK))).numpy()
-        for first in range(0, len(examples), _CHUNK)
-    ]
-    if not parts:
-        width = invariant_values(examples.shape.net_batch(_zeros(examples.shape))).shape[1]
-        parts = [np.empty((0, width))]
-    return _as_float32(np.concatenate(parts))
+    return by_chunks(examples, invariant_values)
+
+
+def graph(examples: Examples) -> Float32[np.ndarray, "n f"]:
+    """Numbers that no symmetry of the whole net changes, known to us: see `graph_features`."""
+    return by_chunks(examples, partial(graph_features, positions=examples.shape.tokens))
 
 
 def hyperparameters(examples: Examples) -> Float32[np.ndarray, "n f"]:
@@ -79,6 +84,8 @@ FEATURES: Mapping[str, Callable[[Examples], Float32[np.ndarray, "n f"]]] = Mappi
         "weights": weights,
         "statistics": statistics,
         "invariants": invariants,
+        "graph": graph,
+        "blockwise": blockwise,
         "hyperparameters": hyperparameters,
     }
 )
@@ -109,36 +116,27 @@ def invariant_values(nets: NetBatch) -> Float64[Tensor, "n f"]:
         for name, tensor in getattr(nets, part).items()
     }
     Q, K, V, O, A, B = (blocks[name] for name in ("Q", "K", "V", "O", "A", "B"))
-    scores = _product_singular_values(Q, K)  # n l h s
-    values = _product_singular_values(V, O.mT)
-    norms = torch.stack([_norm(scores, -1), _norm(values, -1)], -1)  # n l h 2
+    scores = product_singular_values(Q, K)  # n l h s
+    values = product_singular_values(V, O.mT)
+    norms = torch.stack([norm(scores, -1), norm(values, -1)], -1)  # n l h 2
     through = _norms_through(blocks, outside.get("embedding.weight"))  # n l h 2
     heads = torch.cat([scores, values, norms, norms.prod(-1, keepdim=True), through], -1)
-    incoming, outgoing = _norm(A, -2), _norm(B, -1)  # n l a
-    neurons = (incoming, outgoing, incoming * outgoing, blocks["bA"], _norm(A, -1))
+    incoming, outgoing = norm(A, -2), norm(B, -1)  # n l a
+    neurons = (incoming, outgoing, incoming * outgoing, blocks["bA"], norm(A, -1))
     biases = [tensor for name, tensor in blocks.items() if name in ("bB", "bO")]
     parts = [
         heads.amin(2),
         heads.mean(2),
         heads.amax(2),
-        *(_summary_of(tensor) for tensor in (*neurons, *biases)),  # n l 7
+        *(summary_of(tensor) for tensor in (*neurons, *biases)),  # n l 7
         *(torch.linalg.svdvals(tensor) for tensor in (A, B)),
-        torch.stack([_norm(tensor, -1) for tensor in (incoming, outgoing, blocks["bA"])], -1),
-        *(_norm(tensor, -1).unsqueeze(-1) for tensor in biases),
-        *(_summary_of(tensor.flatten(1)) for tensor in outside.values()),  # n 7
+        torch.stack([norm(tensor, -1) for tensor in (incoming, outgoing, blocks["bA"])], -1),
+        *(norm(tensor, -1).unsqueeze(-1) for tensor in biases),
+        *(summary_of(tensor.flatten(1)) for tensor in outside.values()),  # n 7
         *(torch.linalg.svdvals(tensor) for tensor in outside.values() if tensor.dim() == 3),
-        _norm(B[:, -1] @ outside["classifier.weight1"], (-2, -1)).unsqueeze(-1),
+        norm(B[:, -1] @ outside["classifier.weight1"], (-2, -1)).unsqueeze(-1),
     ]
     return torch.cat([part.flatten(1) for part in parts], 1)
-
-
-def _product_singular_values(
-    left: Float64[Tensor, "*b x k"], right: Float64[Tensor, "*b y k"]
-) -> Float64[Tensor, "*b s"]:
-    """Singular values of left rightᵀ: those of the product of the two triangles of QR."""
-    first, second = (torch.linalg.qr(factor, mode="r")[1] for factor in (left, right))
-    values: Tensor = torch.linalg.svdvals(first @ second.mT)
-    return values
 
 
 def _norms_through(
@@ -154,37 +152,5 @@ def _norms_through(
         if into is not None:
             q, k, v = (into.unsqueeze(1) @ factor for factor in (q, k, v))  # n h m k
         out = blocks["O"][:, number] @ blocks["A"][:, number].unsqueeze(1)  # n h v a
-        found.append(torch.stack([_norm(q @ k.mT, (-2, -1)), _norm(v @ out, (-2, -1))], -1))
+        found.append(torch.stack([norm(q @ k.mT, (-2, -1)), norm(v @ out, (-2, -1))], -1))
     return torch.stack(found, 1)
-
-
-def _norm(tensor: Float64[Tensor, "..."], dim: int | tuple[int, int]) -> Float64[Tensor, "..."]:
-    norm: Tensor = torch.linalg.vector_norm(tensor, dim=dim)
-    return norm
-
-
-def _summary_of(tensor: Float64[Tensor, "*b m"]) -> Float64[Tensor, "*b 7"]:
-    return torch.from_numpy(_summary(tensor.numpy()))
-
-
-def _summary(values: Float[np.ndarray, "*b m"]) -> Float64[np.ndarray, "*b 7"]:
-    """Mean, variance and quantiles along the last axis."""
-    ordered = np.sort(values, axis=-1)
-    position = np.array(_QUANTILES) * (values.shape[-1] - 1)
-    low = np.floor(position).astype(np.int64)
-    high = np.ceil(position).astype(np.int64)
-    below, above = (ordered[..., places].astype(np.float64) for places in (low, high))
-    mean = ordered.mean(axis=-1, dtype=np.float64)[..., None]
-    variance = ordered.var(axis=-1, dtype=np.float64)[..., None]
-    return np.concatenate([mean, variance, below + (above - below) * (position - low)], axis=-1)
-
-
-def _as_float32(values: Float64[np.ndarray, "n f"]) -> Float32[np.ndarray, "n f"]:
-    """Rounded, and without overflow: products of huge weights stay finite."""
-    limit = np.finfo(np.float32).max
-    rounded: np.ndarray = np.clip(values, -limit, limit).astype(np.float32)
-    return rounded
-
-
-def _zeros(shape: NetShape) -> Float[Tensor, "1 weights"]:
-    return torch.zeros(1, shape.size)

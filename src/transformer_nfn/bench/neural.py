@@ -5,7 +5,7 @@ import time
 from collections.abc import Callable, Iterator
 from copy import deepcopy
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 import torch
@@ -21,7 +21,7 @@ from transformer_nfn.bench.examples import Examples
 from transformer_nfn.bench.kendall import kendall_tau
 from transformer_nfn.bench.predictor import Step, Watch
 from transformer_nfn.jobs import one_thread
-from transformer_nfn.models import PartsModel, WeightModel, load_model, save_model
+from transformer_nfn.models import WeightModel, load_model, save_model
 from transformer_nfn.space import NetBatch, balance
 
 #: Seconds between two writes of a fit's state.
@@ -39,6 +39,17 @@ class Fitting(BaseModel):
     lr: float = Field(default=1e-3, gt=0)
     epochs: int = Field(default=50, ge=1)
     warmup: int = Field(default=10, ge=0)  # epochs of linear warm-up; then constant
+
+
+@runtime_checkable
+class _InTwoSteps(Protocol):
+    """A model whose first step does not depend on its parameters."""
+
+    def inputs(self, net: NetBatch) -> Tensor:
+        """A row of numbers for each network."""
+
+    def read(self, inputs: Tensor) -> Tensor:
+        """A logit for each row."""
 
 
 class NeuralPredictor:
@@ -145,7 +156,7 @@ class NeuralPredictor:
         """Logits of some rows; what does not depend on parameters is computed once."""
         if self._balanced:
             examples = examples.with_blocks(balance(examples.nets().blocks).weights)
-        if isinstance(module, PartsModel):
+        if isinstance(module, _InTwoSteps):
             whole = [module.inputs(examples.nets(rows)) for rows in _slices(len(examples))]
             inputs = torch.cat(whole).to(self._device)
             return lambda rows: module.read(inputs[rows])

@@ -2,18 +2,22 @@
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
-from transformer_nfn.bench.cells import Cell, finished_cells, prepared
+from transformer_nfn.bench.cell import Cell
+from transformer_nfn.bench.cells import finished_cells, prepared
 from transformer_nfn.bench.cost import measured
 from transformer_nfn.bench.data import Divided
+from transformer_nfn.bench.examined import ExamPredictor
 from transformer_nfn.bench.neural import Fitting, NeuralPredictor
 from transformer_nfn.bench.registry import model_named
 from transformer_nfn.bench.trees import TreePredictor
 from transformer_nfn.zoo.dataset import Zoo
 
-#: Rows, and rounds of trees, of a calibration: enough to be near, few enough to take seconds.
+#: Rows, and rounds of trees or steps of an exam, of a calibration: enough to be near, few enough
+#: to take seconds.
 _ROWS = 64
 _ROUNDS = 4
 
@@ -24,8 +28,8 @@ def estimate_seconds(
     """CPU seconds of each cell on one core.
 
     From finished cells of the same model on the same zoo, scaled by rows; else from a short fit:
-    some batches of a neural model, the first trees of a boosted one. Where trees stop early, it is
-    the most that they can cost.
+    some batches of a neural model, the first trees of a boosted one, the first steps of an exam.
+    Where trees stop early, it is the most that they can cost.
 
     Args:
         cells: What is to be computed.
@@ -64,11 +68,14 @@ def _calibrated(model: str, tokens: int, divided: Divided) -> float:
         with measured() as cost:
             predictor.fit(part, held_out)
         return cost.cpu_seconds * epochs * len(train) / len(part)
-    assert isinstance(predictor, TreePredictor)
-    settings, costs = predictor.settings, []
-    for rounds in (1, 1 + _ROUNDS):  # what comes before the first tree is paid once
-        predictor.settings = settings.model_copy(update={"rounds": rounds})
+    # What comes before the first tree or step is paid once.
+    assert isinstance(predictor, TreePredictor | ExamPredictor)
+    what = "rounds" if isinstance(predictor, TreePredictor) else "steps"
+    settings: Any = predictor.settings
+    costs = []
+    for count in (1, 1 + _ROUNDS):
+        predictor.settings = settings.model_copy(update={what: count})
         with measured() as cost:
             predictor.fit(train, validation)
         costs.append(cost.cpu_seconds)
-    return costs[0] + max(0.0, costs[1] - costs[0]) / _ROUNDS * settings.rounds
+    return costs[0] + max(0.0, costs[1] - costs[0]) / _ROUNDS * float(getattr(settings, what))

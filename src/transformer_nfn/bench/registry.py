@@ -1,19 +1,19 @@
 """The models of the benchmark, by name."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
-from transformer_nfn.bench.blend import BlendPredictor
 from transformer_nfn.bench.errors import BenchError
+from transformer_nfn.bench.examined import ExamPredictor, ExamSettings
 from transformer_nfn.bench.neural import Fitting, NeuralPredictor
 from transformer_nfn.bench.predictor import Predictor
 from transformer_nfn.bench.trees import PRESETS, Library, TreePredictor, TreeSettings
 from transformer_nfn.models import (
-    Exam,
-    ExamConfig,
     FlatMLP,
     FlatMLPConfig,
+    HeadNet,
+    HeadNetConfig,
     NFNConfig,
     ProbeNet,
     ProbeNetConfig,
@@ -59,6 +59,7 @@ def _nfn(
     tokens: int,
     device: str,
     channels: tuple[int, ...] = (10,),
+    rank: int | None = None,
     parts: Parts = ALL_PARTS,
     balanced: bool = False,
     epochs: int = 50,
@@ -74,6 +75,7 @@ def _nfn(
                 net.blocks.spec,
                 blocks=net.blocks.blocks,
                 channels=channels if "encoder" in parts else None,
+                rank=rank,
                 seed=seed,
                 **sizes,
             )
@@ -101,27 +103,16 @@ def _probes(
     )
 
 
-def _exam(
-    *,
-    seed: int,
-    tokens: int,
-    device: str,
-    questions: int = 200,
-    agreement: int = 300,
-    epochs: int = 24,
-) -> Predictor:
-    settings = {"questions": questions, "agreement_steps": agreement, "seed": seed}
+def _exam(*, seed: int, tokens: int, device: str, **settings: Any) -> Predictor:
+    return ExamPredictor(ExamSettings(**settings), seed=seed, tokens=tokens, device=device)
 
-    def make(net: NetBatch) -> Exam:
-        return Exam(ExamConfig.of(net, tokens=tokens, **settings))
 
-    fitting = Fitting(batch=32, lr=0.03, epochs=epochs, warmup=0)
+def _heads(*, seed: int, tokens: int, device: str, epochs: int = 30) -> Predictor:
+    def make(net: NetBatch) -> HeadNet:
+        return HeadNet(HeadNetConfig.of(net, positions=tokens, seed=seed))
+
+    fitting = Fitting(batch=32, lr=0.003, epochs=epochs, warmup=min(3, epochs // 5))
     return NeuralPredictor(make, fitting=fitting, seed=seed, device=device)
-
-
-def _exam_and_trees(*, seed: int, tokens: int, device: str, **exam: int) -> Predictor:
-    trees = TreePredictor("lightgbm", "invariants", PRESETS["strong"], seed)
-    return BlendPredictor([_exam(seed=seed, tokens=tokens, device=device, **exam), trees])
 
 
 def _neural(
@@ -172,6 +163,11 @@ def _channels(*channels: int) -> Kind:
     return _variant(f"Transformer-NFN {shown}", f"equivariant layers {shown}", channels=channels)
 
 
+def _rank(rank: int) -> Kind:
+    what = f"coefficients with two or more free axes are sums of {rank} products"
+    return _variant(f"Transformer-NFN, rank {rank}", what, rank=rank)
+
+
 def _parts(*parts: Literal["encoder", "embedding", "classifier"]) -> Kind:
     shown = " + ".join(parts)
     return _variant(f"Transformer-NFN, {shown}", f"reads only {shown}", parts=parts)
@@ -205,6 +201,15 @@ MODELS: dict[str, Kind] = {
         "boosted trees on what the group leaves as it is: spectra of QKᵀ and VO, norms of neurons",
         True,
     ),
+    "blockwise": replace(
+        _control(
+            "blockwise",
+            "LightGBM on block features",
+            "boosted trees on invariants of blocks that do not depend on a net's sizes",
+            True,
+        ),
+        origin="ours",
+    ),
     "hyperparameters": _control(
         "hyperparameters",
         "LightGBM on hyperparameters",
@@ -219,25 +224,37 @@ MODELS: dict[str, Kind] = {
         {},
         _probes,
     ),
-    "exam": Kind(
-        "Exam",
-        "learned questions on which good nets agree; the share that a net answers like them",
+    "heads": Kind(
+        "Graph of heads",
+        "heads and neurons as nodes, products along the net as edges; messages, then an MLP",
         "ours",
         True,
         {},
+        _heads,
+    ),
+    "exam": Kind(
+        "Exam",
+        "how a net answers learned questions on which good nets agree; trees and a kernel read it",
+        "ours",
+        True,
+        ExamSettings().model_dump(),
         _exam,
     ),
     "exam-invariants": Kind(
         "Exam and invariants",
-        "the exam and LightGBM on invariants, a mean whose weight validation chooses",
+        "the same trees and kernel, which read the invariants as well",
         "ours",
         True,
-        {},
-        _exam_and_trees,
+        ExamSettings(beside=("invariants",)).model_dump(),
+        _exam,
     ),
     "nfn-3": _channels(3),
     "nfn-3-3": _channels(3, 3),
     "nfn-10-10": _channels(10, 10),
+    "nfn-rank-1": _rank(1),
+    "nfn-rank-2": _rank(2),
+    "nfn-rank-4": _rank(4),
+    "nfn-rank-8": _rank(8),
     "nfn-encoder": _parts("encoder"),
     "nfn-embedding": _parts("embedding"),
     "nfn-classifier": _parts("classifier"),

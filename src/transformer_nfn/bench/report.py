@@ -5,10 +5,12 @@ from pathlib import Path
 from transformer_nfn.bench import pictures, tables
 from transformer_nfn.bench.cells import STRESS_CONDITION, Finished, finished_cells
 from transformer_nfn.bench.errors import BenchError
-from transformer_nfn.bench.experiments import BOUNDS, CHANNELS, COMPONENTS
+from transformer_nfn.bench.experiments import BOUNDS, CHANNELS, COMPONENTS, RANKS
+from transformer_nfn.bench.page import Page, file_name, splits_of
 from transformer_nfn.bench.registry import MAIN
 from transformer_nfn.bench.results import results_json
 from transformer_nfn.bench.scores import Comparison, comparisons
+from transformer_nfn.bench.sections import across_section, sizes_section
 
 PAGE = "index.md"
 RESULTS = "results.json"
@@ -38,20 +40,26 @@ def write_report(out: str | Path, to: str | Path, notes: str | Path | None = Non
 
 
 class _Report:
-    """The page under construction, and the pictures drawn for it."""
+    """The page under construction: a method for each section of what the paper compares."""
 
     def __init__(self, cells: list[Finished], home: Path, out: str) -> None:
-        self._cells, self._home, self._out = cells, home, out
+        self._cells, self._page = cells, Page(home, out)
         whole = [cell for cell in cells if cell.record["runs"] is None]
         self._main = sorted(comparisons(whole, MAIN), key=_place)
-        self.drawn: list[Path] = []
+
+    @property
+    def drawn(self) -> list[Path]:
+        """The pictures."""
+        return self._page.drawn
 
     def page(self, notes: str) -> str:
         """The whole page."""
         parts = [_INTRODUCTION]
         if self._main:
             parts += ["## Who wins where", *(f"- {tables.winners(c)}" for c in self._main)]
-            parts += [self._picture("tracks.png", "τ of all models", pictures.tracks(self._main))]
+            parts += [
+                self._page.picture("tracks.png", "τ of all models", pictures.tracks(self._main))
+            ]
         parts += [notes] if notes else []
         parts += self._both_tracks()
         for comparison in self._main:
@@ -60,33 +68,12 @@ class _Report:
             parts += self._stress()
         parts += self._variants("Components", COMPONENTS, "components")
         parts += self._variants("Channels", CHANNELS, "channels")
+        parts += self._variants("Ranks", RANKS, "ranks")
         parts += self._augmentation()
         parts += self._retrained()
+        parts += sizes_section(self._page, self._cells)
+        parts += across_section(self._page, self._cells)
         return "\n\n".join(parts) + "\n"
-
-    def _picture(self, name: str, caption: str, png: bytes) -> str:
-        (self._home / name).write_bytes(png)
-        self.drawn.append(self._home / name)
-        return f"![{caption}]({name})"
-
-    def _command(self, comparison: Comparison, *experiments: str) -> str:
-        """What computes these figures again; the zoo's name is its folder."""
-        record, name = comparison.record, comparison.record["folder"]
-        seeds = " --seeds shared" if record["track"] == "shared" else ""
-        lines = [f"tnfn zoo build {record['zoo']} --runs {record['zoo_runs']}{seeds} --out {name}"]
-        for experiment in experiments:
-            options = f" --splits {len(comparison.splits)}"
-            if record["runs"] is not None:
-                options += f" --runs {record['runs']}"
-            if record["checkpoints"] != "epochs":
-                options += f" --checkpoints {record['checkpoints']}"
-            if experiment != "main":
-                options += f" --experiment {experiment}"
-            elif set(comparison.models) - set(MAIN):
-                options += f" --models {','.join(comparison.models)}"
-            lines.append(f"tnfn bench run --zoo {name}{options} --out {self._out}")
-        shown = "\n".join(lines)
-        return f"```sh\n{shown}\n```"
 
     def _both_tracks(self) -> list[str]:
         parts = []
@@ -101,7 +88,7 @@ class _Report:
         return parts
 
     def _zoo(self, comparison: Comparison) -> list[str]:
-        file = _file(comparison)
+        file = file_name(comparison.zoo, comparison.track)
         rows = sum(
             comparison.cells[comparison.models[0]][s].record["test_rows"] for s in comparison.splits
         )
@@ -109,7 +96,7 @@ class _Report:
             f"## {comparison.zoo}, {comparison.track} starts",
             f"{len(comparison.splits)} splits, {rows:,} test rows of "
             f"{_count_runs(comparison):,} runs.",
-            self._command(comparison, "main"),
+            self._page.command(comparison, "main"),
             "### Kendall's τ",
             tables.main_table(comparison, comparison.record["task"]),
             "### Who is ahead of whom",
@@ -117,12 +104,12 @@ class _Report:
             "### Cost",
             tables.cost_table(comparison),
             "### Pictures",
-            self._picture(
+            self._page.picture(
                 f"thresholds-{file}.png",
                 "τ against the accuracy threshold",
                 pictures.by_threshold(comparison),
             ),
-            self._picture(
+            self._page.picture(
                 f"scatter-{file}.png",
                 "predicted against true accuracy",
                 pictures.scatter(comparison),
@@ -130,7 +117,7 @@ class _Report:
         ]
 
     def _stress(self) -> list[str]:
-        picture = self._picture(
+        picture = self._page.picture(
             "robustness.png",
             "τ before and after a random group element",
             pictures.robustness(self._main),
@@ -149,8 +136,8 @@ class _Report:
             if len(comparison.models) > 1 and comparison.splits:
                 parts += [
                     f"### {comparison.zoo}, {comparison.track} starts, {experiment}",
-                    _splits(comparison),
-                    self._command(comparison, experiment),
+                    splits_of(comparison),
+                    self._page.command(comparison, experiment),
                     tables.variants_table(comparison, experiment, comparison.record["task"]),
                 ]
         return [f"## {title}", *parts] if parts else []
@@ -172,11 +159,11 @@ class _Report:
             whole = {"original": original[0], **by_bound} if original else by_bound
             parts += [
                 f"### {zoo}, {track} starts, augmented",
-                _splits(last),
-                self._command(last, "main", "augmentation"),
+                splits_of(last),
+                self._page.command(last, "main", "augmentation"),
                 tables.augmentation_table(whole, last.record["task"]),
-                self._picture(
-                    f"augmentation-{_file(last)}.png",
+                self._page.picture(
+                    f"augmentation-{file_name(zoo, track)}.png",
                     "τ under augmentation",
                     pictures.augmentation(whole),
                 ),
@@ -200,8 +187,8 @@ class _Report:
                 last = next(iter(by_threshold.values()))
                 parts += [
                     f"### {original.zoo}, {original.track} starts, trained again",
-                    _splits(last),
-                    self._command(last, "thresholds"),
+                    splits_of(last),
+                    self._page.command(last, "thresholds"),
                     tables.retrained_table(original, by_threshold),
                 ]
         return ["## Training again above each threshold", _RETRAINED, *parts] if parts else []
@@ -213,19 +200,9 @@ def _place(comparison: Comparison) -> tuple[int, str, str]:
     return place, comparison.zoo, comparison.track
 
 
-def _file(comparison: Comparison) -> str:
-    return f"{comparison.zoo}-{comparison.track}".replace(" ", "-").replace(",", "")
-
-
 def _count_runs(comparison: Comparison) -> int:
     cells = comparison.cells[comparison.models[0]]
     return len({run for s in comparison.splits for run in cells[s].table.column("run").to_pylist()})
-
-
-def _splits(comparison: Comparison) -> str:
-    shown = ", ".join(map(str, comparison.splits))
-    few = " (repetitions were cut to keep the cost down)" if len(comparison.splits) < 5 else ""
-    return f"Splits: {shown}{few}."
 
 
 _INTRODUCTION = """# Predicting accuracy from weights

@@ -9,6 +9,8 @@ from transformer_nfn.bench.scores import comparisons
 
 #: What a record of results.json says beside its τ; costs only where no rows are left out.
 _FIELDS = ("zoo", "track", "model", "split", "seed", "checkpoints", "runs", "augment", "zoo_runs")
+#: Only where they have a value.
+_LATER = ("train_runs", "test_zoo", "test_track", "test_zoo_runs")
 _COSTS = (
     "parameters",
     "epoch",
@@ -36,9 +38,8 @@ def _results(cells: list[Finished]) -> dict[str, Any]:
                     records.append(_record("main", record, figures, costs=bound.name == "none"))
     for cell in cells:
         record = cell.record
-        if record["model"] not in MAIN or record["augment"] or record["threshold"]:
-            name = "augmentation" if record["augment"] else "variants"
-            name = "thresholds" if record["threshold"] else name
+        name = _experiment(record)
+        if name is not None:
             figures = {"threshold": record["threshold"] or 0.0, "threshold_name": "trained above"}
             figures |= {"tau": record["tau"], "tau_moved": record["tau_moved"]}
             records.append(_record(name, record, figures, costs=True))
@@ -46,10 +47,25 @@ def _results(cells: list[Finished]) -> dict[str, Any]:
     return {"versions": cells[0].record["versions"], "models": models, "records": records}
 
 
+def _experiment(record: dict[str, Any]) -> str | None:
+    """What a cell beside the main experiment belongs to."""
+    fields = {
+        "across": "test_zoo",
+        "sizes": "train_runs",
+        "thresholds": "threshold",
+        "augmentation": "augment",
+    }
+    for experiment, field in fields.items():
+        if record.get(field) is not None:
+            return experiment
+    return None if record["model"] in MAIN else "variants"
+
+
 def _record(
     experiment: str, record: dict[str, Any], figures: dict[str, Any], *, costs: bool
 ) -> dict[str, Any]:
     kept = {name: record[name] for name in (*_FIELDS, *(_COSTS if costs else ()))}
+    kept |= {name: record[name] for name in _LATER if record.get(name) is not None}
     rounded = {k: round(v, 6) if isinstance(v, float) else v for k, v in (kept | figures).items()}
     return {"experiment": experiment, **rounded}
 

@@ -5,7 +5,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from transformer_nfn.bench.cells import Cell, CellJob, WatchCell, cells_url, run_cell
+from transformer_nfn.bench.cell import Cell
+from transformer_nfn.bench.cells import CellJob, WatchCell, cells_url, run_cell
 from transformer_nfn.jobs import Done, Executor, Failed, ShardFolder
 
 

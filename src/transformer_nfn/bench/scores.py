@@ -114,17 +114,30 @@ class Comparison:
         """The mean over splits in each of the resamples; the same resamples for all models."""
         key = (model, threshold, column)
         if key not in self._resampled:
-            means = np.zeros(DRAWS)
-            for split in self.splits:
-                accuracy = self._accuracy(split)
-                kept = accuracy >= threshold.accuracy
-                runs = self._predicted(model, split, "run")
-                generator = np.random.default_rng([_SEED, split])
-                counts = resampled_counts(runs, DRAWS, generator)[:, kept]
-                predicted = self._predicted(model, split, column)[kept]
-                means += tau_of_resamples(predicted, accuracy[kept], runs[kept], counts)
-            self._resampled[key] = means / len(self.splits)
+            self._resampled[key] = self.split_draws(model, threshold, column).mean(axis=0)
         return self._resampled[key]
+
+    def split_draws(
+        self, model: str, threshold: Threshold = NONE, column: str = "predicted"
+    ) -> np.ndarray:
+        """τ of each split in each of the resamples."""
+        draws = []
+        for split in self.splits:
+            accuracy = self._accuracy(split)
+            kept = accuracy >= threshold.accuracy
+            runs = self._predicted(model, split, "run")
+            # The same runs in every split are drawn alike: they are one sample, not five.
+            generator = np.random.default_rng([_SEED, 0 if self._one_test_set else split])
+            counts = resampled_counts(runs, DRAWS, generator)[:, kept]
+            predicted = self._predicted(model, split, column)[kept]
+            draws.append(tau_of_resamples(predicted, accuracy[kept], runs[kept], counts))
+        return np.stack(draws)
+
+    @cached_property
+    def _one_test_set(self) -> bool:
+        cells = next(iter(self.cells.values()))
+        tested = {tuple(cells[s].table.column("run_id").to_pylist()) for s in self.splits}
+        return len(tested) == 1 < len(self.splits)
 
     @cached_property
     def _resampled(self) -> dict[tuple[str, Threshold, str], np.ndarray]:
@@ -133,7 +146,7 @@ class Comparison:
     def tau(self, model: str, threshold: Threshold = NONE, column: str = "predicted") -> Interval:
         """Mean over splits with its interval; column "moved" is after a random group element."""
         mean = float(np.mean(self.by_split(model, threshold, column)))
-        return _interval(mean, self._draws(model, threshold, column))
+        return interval_of(mean, self._draws(model, threshold, column))
 
     def difference(self, model: str, other: str, threshold: Threshold = NONE) -> Interval:
         """By how much a model is ahead of another, on the same resamples."""
@@ -141,7 +154,7 @@ class Comparison:
         draws = self._draws(model, threshold, "predicted") - self._draws(
             other, threshold, "predicted"
         )
-        return _interval(float(mine - its), draws)
+        return interval_of(float(mine - its), draws)
 
     def change_under_group(self, model: str) -> tuple[float, float]:
         """By how much τ changes under a random group element: in the mean, at most in a split."""
@@ -180,7 +193,8 @@ class Comparison:
         return None if any(value is None for value in values) else float(np.mean(values))
 
 
-def _interval(mean: float, draws: np.ndarray) -> Interval:
+def interval_of(mean: float, draws: np.ndarray) -> Interval:
+    """A mean, with the middle 95 % of its resamples."""
     low, high = np.quantile(draws, [0.025, 0.975])
     return Interval(mean, float(low), float(high))
 
@@ -195,6 +209,8 @@ def comparisons(
 ) -> list[Comparison]:
     """One comparison for each zoo that has these models.
 
+    Cells of smaller training sets, and those tested on another zoo, have comparisons of their own.
+
     Args:
         cells: Finished cells.
         models: Their names, in the order wanted; those without a finished cell are left out.
@@ -206,12 +222,17 @@ def comparisons(
     for cell in cells:
         record = cell.record
         wanted = record["model"] in models and (splits is None or record["split"] in splits)
-        if wanted and (record["augment"], record["threshold"]) == (augment, threshold):
+        own = record.get("train_runs") is None and record.get("test_zoo") is None
+        if wanted and own and (record["augment"], record["threshold"]) == (augment, threshold):
             key = (record["zoo"], record["track"], record["checkpoints"], record["runs"])
             found.setdefault(key, {}).setdefault(record["model"], {})[record["split"]] = cell
     result = []
     for (zoo, track, _, runs), by_model in sorted(found.items(), key=lambda item: str(item[0])):
         ordered = {model: by_model[model] for model in models if model in by_model}
-        name = zoo if runs is None else f"{zoo}, first {runs} runs"
-        result.append(Comparison(name, track, ordered))
+        result.append(Comparison(named_zoo(zoo, runs), track, ordered))
     return result
+
+
+def named_zoo(zoo: str, runs: int | None) -> str:
+    """What a comparison calls a zoo of which only the first runs count, or all."""
+    return zoo if runs is None else f"{zoo}, first {runs} runs"

@@ -2,11 +2,12 @@
 
 import hashlib
 import json
+from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa  # type: ignore[import-untyped]
-from jaxtyping import Bool
+from jaxtyping import Bool, Float
 
 from transformer_nfn.bench.errors import BenchError, LeakError
 from transformer_nfn.bench.examples import Examples
@@ -78,23 +79,63 @@ def check_split(train: Examples, validation: Examples, test: Examples) -> None:
         LeakError: If something is, saying what.
         BenchError: If a side is empty.
     """
+    sides = _filled(train, validation, test)
+    for what in ("run_id", "twins"):
+        _refuse_shared(what, {n: side.table.column(what).to_pylist() for n, side in sides.items()})
+    _refuse_shared("weights", {name: _weight_keys(side) for name, side in sides.items()})
+
+
+def check_across(train: Examples, validation: Examples, test: Examples) -> None:
+    """Refuse a test zoo that has a run, or the very same matrix A, of those learned from.
+
+    Near-twins may be on both sides: two zoos of one grid have other nets of the same
+    hyperparameters. Whole rows of weights would differ even where blocks are copies.
+
+    Raises:
+        LeakError: If it has, saying what.
+        BenchError: If a side is empty.
+    """
+    sides = _filled(train, validation, test)
+    _refuse_shared(
+        "run_id", {n: side.table.column("run_id").to_pylist() for n, side in sides.items()}
+    )
+    _refuse_shared("matrix A", {name: _matrix_keys(side) for name, side in sides.items()})
+
+
+def _filled(train: Examples, validation: Examples, test: Examples) -> dict[str, Examples]:
     sides = {"training": train, "validation": validation, "test": test}
     for name, side in sides.items():
         if not len(side):
             raise BenchError(f"the {name} set is empty: take a larger zoo, or other checkpoints")
-    for what in ("run_id", "twins", "weights"):
-        seen: dict[str, str] = {}
-        for name, side in sides.items():
-            keys = _weight_keys(side) if what == "weights" else side.table.column(what).to_pylist()
-            for key in set(keys):
-                if key in seen:
-                    raise LeakError(
-                        f"{what} {key} is in the {seen[key]} and in the {name} set: the test "
-                        "figures would be too good"
-                    )
-                seen[key] = name
+    return sides
+
+
+def _refuse_shared(what: str, keys: Mapping[str, Iterable[str]]) -> None:
+    seen: dict[str, str] = {}
+    for name, there in keys.items():
+        for key in set(there):
+            if key in seen:
+                raise LeakError(
+                    f"{what} {key} is in the {seen[key]} and in the {name} set: the test "
+                    "figures would be too good"
+                )
+            seen[key] = name
 
 
 def _weight_keys(examples: Examples) -> list[str]:
-    rows = np.ascontiguousarray(examples.weights.numpy())
+    return _row_keys(examples.weights.numpy())
+
+
+def _matrix_keys(examples: Examples) -> list[str]:
+    """Of A of every block; those that decayed to 0 are alike without being copies."""
+    keys: list[str] = []
+    for number in range(examples.shape.blocks):
+        offset, dims = examples.shape.stored[f"blocks.{number}.A"]
+        matrices = examples.weights[:, offset : offset + int(np.prod(dims))].numpy()
+        keys += _row_keys(matrices[matrices.any(axis=1)])
+    return keys
+
+
+def _row_keys(rows: Float[np.ndarray, "n m"]) -> list[str]:
+    rows = np.ascontiguousarray(rows)
     return [hashlib.blake2b(row.tobytes(), digest_size=16).hexdigest() for row in rows]

@@ -149,12 +149,13 @@ def tracks_table(independent: Comparison, shared: Comparison, task: str) -> str:
 
 def variants_table(comparison: Comparison, experiment: str, task: str) -> str:
     """Variants of Transformer-NFN, with the paper's figure where there is one."""
-    published = COMPONENTS_TABLE if experiment == "components" else CHANNELS_TABLE
+    published = {"components": COMPONENTS_TABLE, "channels": CHANNELS_TABLE}.get(experiment, {})
     known = published.get(task, {})
+    whole = "no rank" if experiment == "ranks" else "all parts"
     rows = []
     for model in comparison.models:
         parameters = comparison.mean_of(model, "parameters")
-        title = "Transformer-NFN [10], all parts" if model == "nfn" else MODELS[model].title
+        title = f"Transformer-NFN [10], {whole}" if model == "nfn" else MODELS[model].title
         rows.append(
             [
                 title,

@@ -120,23 +120,14 @@ class TreePredictor:
             BenchError: If the library is missing, or a feature is not finite.
         """
         rows, held_out = self._rows(train), self._rows(validation)
-        fit = {"xgboost": _xgboost, "lightgbm": _lightgbm, "forest": _random_forest}[self.library]
-        try:
-            data = _Data(rows, train.accuracy, held_out, validation.accuracy)
-            forest, predicted = fit(data, self.settings, self.seed)
-            forest.check(rows.shape[1])
-            # Whether the arrays say what the library says; a new version may write other text.
-            worst = np.abs(forest.predict(rows) - predicted).max(initial=0.0)
-            if not worst < 1e-4:
-                raise BenchError(f"{self.library} predicts its trees differently, by {worst}")
-            self._forest, self._width = forest, rows.shape[1]
-            if watch is not None:
-                tau = kendall_tau(forest.predict(held_out), validation.accuracy)
-                watch(Step(self.trees, self.trees, tau))
-        except ImportError as error:
-            raise BenchError(
-                f"{self.library} needs {error.name}: pip install 'transformer-nfn[bench]'"
-            ) from error
+        data = TreeData(rows, train.accuracy, held_out, validation.accuracy)
+        self._forest, self._width = (
+            grow(self.library, data, self.settings, self.seed),
+            rows.shape[1],
+        )
+        if watch is not None:
+            tau = kendall_tau(self._forest.predict(held_out), validation.accuracy)
+            watch(Step(self.trees, self.trees, tau))
 
     def predict(self, examples: Examples) -> Float64[np.ndarray, " n"]:
         """The accuracy of each row.
@@ -180,13 +171,34 @@ class TreePredictor:
         return rows
 
 
-class _Data(NamedTuple):
+class TreeData(NamedTuple):
     """What trees are grown on, and what is held out to stop early."""
 
     rows: Float32[np.ndarray, "n f"]
     target: Float64[np.ndarray, " n"]
     held_out: Float32[np.ndarray, "m f"]
     held_out_target: Float64[np.ndarray, " m"]
+
+
+def grow(library: Library, data: TreeData, settings: TreeSettings, seed: int) -> Forest:
+    """Grow trees, and keep them as arrays.
+
+    Raises:
+        BenchError: If the library is missing, or its trees are not what it says of them.
+    """
+    fit = {"xgboost": _xgboost, "lightgbm": _lightgbm, "forest": _random_forest}[library]
+    try:
+        forest, predicted = fit(data, settings, seed)
+    except ImportError as error:
+        raise BenchError(
+            f"{library} needs {error.name}: pip install 'transformer-nfn[bench]'"
+        ) from error
+    forest.check(data.rows.shape[1])
+    # Whether the arrays say what the library says; a new version may write other text.
+    worst = np.abs(forest.predict(data.rows) - predicted).max(initial=0.0)
+    if not worst < 1e-4:
+        raise BenchError(f"{library} predicts its trees differently, by {worst}")
+    return forest
 
 
 def _given(**parameters: float | int | None) -> dict[str, float | int]:
@@ -198,7 +210,7 @@ def _given(**parameters: float | int | None) -> dict[str, float | int]:
 _Fitted = tuple[Forest, np.ndarray]
 
 
-def _xgboost(data: _Data, settings: TreeSettings, seed: int) -> _Fitted:
+def _xgboost(data: TreeData, settings: TreeSettings, seed: int) -> _Fitted:
     import xgboost
 
     parameters: dict[str, Any] = {
@@ -235,7 +247,7 @@ def _xgboost(data: _Data, settings: TreeSettings, seed: int) -> _Fitted:
     return from_xgboost(bytes(booster.save_raw("json")), rounds), predicted
 
 
-def _lightgbm(data: _Data, settings: TreeSettings, seed: int) -> _Fitted:
+def _lightgbm(data: TreeData, settings: TreeSettings, seed: int) -> _Fitted:
     import lightgbm
 
     parameters: dict[str, Any] = {
@@ -271,7 +283,7 @@ def _lightgbm(data: _Data, settings: TreeSettings, seed: int) -> _Fitted:
     return from_lightgbm(booster.model_to_string()), np.asarray(booster.predict(data.rows))
 
 
-def _random_forest(data: _Data, settings: TreeSettings, seed: int) -> _Fitted:
+def _random_forest(data: TreeData, settings: TreeSettings, seed: int) -> _Fitted:
     from sklearn.ensemble import RandomForestRegressor  # type: ignore[import-untyped]
 
     usual = 1.0 if data.rows.shape[1] <= FEW else FOREST_FEATURES

@@ -2,10 +2,21 @@
 
 import json
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 import typer
 
+from transformer_nfn.cli.benchoptions import (
+    Checkpoints,
+    Device,
+    ExperimentName,
+    Models,
+    Out,
+    Runs,
+    Splits,
+    TestZoo,
+    Zoos,
+)
 from transformer_nfn.cli.common import Json, Ray, hours, interruptible, make_executor, show
 
 bench_app = typer.Typer(
@@ -13,26 +24,6 @@ bench_app = typer.Typer(
     no_args_is_help=True,
     rich_markup_mode=None,
 )
-
-Zoos = Annotated[list[str], typer.Option("--zoo", help="A zoo's folder; may be given repeatedly.")]
-Models = Annotated[
-    str | None,
-    typer.Option(
-        help="Names with commas between (`tnfn bench models`); the experiment's own if not given."
-    ),
-]
-Splits = Annotated[int, typer.Option(min=1, max=5, help="The first so many of the five splits.")]
-ExperimentName = Annotated[
-    Literal["main", "components", "channels", "augmentation", "thresholds"],
-    typer.Option(help="The main table, or one of the paper's other experiments."),
-]
-Checkpoints = Annotated[
-    Literal["epochs", "last", "best", "all"],
-    typer.Option(help="Which rows of a run count: its kept epochs, the last, the best, or all."),
-]
-Runs = Annotated[int | None, typer.Option(help="Only the first N runs of each zoo.")]
-Out = Annotated[Path, typer.Option(help="Folder of the results; made if need be.")]
-Device = Annotated[str, typer.Option(help="Where neural models are trained: cpu or cuda.")]
 
 
 def _cells(
@@ -42,6 +33,7 @@ def _cells(
     experiment: Any,
     checkpoints: Any,
     runs: int | None,
+    test_zoo: str | None,
 ) -> list[Any]:
     from transformer_nfn.bench import experiment_cells
 
@@ -56,6 +48,7 @@ def _cells(
             splits=range(splits),
             checkpoints=checkpoints,
             runs=runs,
+            test_zoo=test_zoo,
         )
     ]
 
@@ -94,6 +87,7 @@ def plan(
     experiment: ExperimentName = "main",
     checkpoints: Checkpoints = "epochs",
     runs: Runs = None,
+    test_zoo: TestZoo = None,
     cpus: Annotated[int, typer.Option(min=1, help="CPU cores like this one.")] = 1,
     as_json: Json = False,
 ) -> None:
@@ -103,7 +97,7 @@ def plan(
     """
     from transformer_nfn.bench import Bench, estimate_seconds
 
-    bench = Bench(_cells(zoo, models, splits, experiment, checkpoints, runs), out)
+    bench = Bench(_cells(zoo, models, splits, experiment, checkpoints, runs, test_zoo), out)
     seconds = estimate_seconds(
         [job.cell for job in bench.jobs], bench.out, lambda text: typer.echo(text, err=True)
     )
@@ -136,6 +130,7 @@ def run(
     experiment: ExperimentName = "main",
     checkpoints: Checkpoints = "epochs",
     runs: Runs = None,
+    test_zoo: TestZoo = None,
     ray: Ray = None,
     device: Device = "cpu",
     keep_models: Annotated[
@@ -155,7 +150,7 @@ def run(
     from transformer_nfn.bench import Bench, write_report
     from transformer_nfn.jobs import Failed, track
 
-    chosen = _cells(zoo, models, splits, experiment, checkpoints, runs)
+    chosen = _cells(zoo, models, splits, experiment, checkpoints, runs, test_zoo)
     bench = Bench(chosen, out, device=device, keep_models=keep_models)
     total, missing = len(bench.names), len(bench.jobs)
     if missing < total:

@@ -2,7 +2,9 @@
 
 from transformer_nfn.layers.budget import DEFAULT_BUDGET, BudgetError
 from transformer_nfn.layers.equivariant import EquivariantLayer, pointwise_relu
+from transformer_nfn.layers.headaware import HeadAwareLayer
 from transformer_nfn.layers.invariant import InvariantLayer
+from transformer_nfn.layers.messages import Messages, NodeEncoder, Standardised, pooled
 from transformer_nfn.layers.reference import reference as run_reference
 from transformer_nfn.layers.rowlayer import RowLayer
 from transformer_nfn.layers.rows import (
@@ -12,18 +14,44 @@ from transformer_nfn.layers.rows import (
     equivariant_rows,
     invariant_rows,
 )
+from transformer_nfn.layers.seeded import seeded_linear
+from transformer_nfn.layers.units import Units, units_of
+from transformer_nfn.layers.unitvalues import (
+    ROW_VALUES,
+    cosine,
+    head_to_neuron_values,
+    head_values,
+    neuron_values,
+    nonzero_square,
+    row_to_head_values,
+)
 
 __all__ = [
     "CONSTANT",
     "DEFAULT_BUDGET",
     "INVARIANT",
+    "ROW_VALUES",
     "BudgetError",
     "EquivariantLayer",
+    "HeadAwareLayer",
     "InvariantLayer",
+    "Messages",
+    "NodeEncoder",
     "Row",
     "RowLayer",
+    "Standardised",
+    "Units",
+    "cosine",
     "equivariant_rows",
+    "head_to_neuron_values",
+    "head_values",
     "invariant_rows",
+    "neuron_values",
+    "nonzero_square",
     "pointwise_relu",
+    "pooled",
+    "row_to_head_values",
     "run_reference",
+    "seeded_linear",
+    "units_of",
 ]

@@ -1,7 +1,8 @@
 """The parameters of one row in a layer with a rank."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cached_property
 from math import prod
 
 import torch
@@ -18,18 +19,39 @@ class Factors:
     Φ[e, x'…, c, x, y…] = Σ_r mix[r, e, c] · Π out_x'[r, x'] · Π in_x[r, x], for each block l.
 
     Attributes:
-        row: The row.
+        declared: The row.
         rank: R.
         sizes: The length of an axis by its label.
         inputs: c.
         outputs: e.
     """
 
-    row: Row
+    declared: Row
     rank: int
     sizes: Sizes
     inputs: int
     outputs: int
+
+    @cached_property
+    def row(self) -> Row:
+        """The row without free axes of length 1, such as D' = 1: there is nothing to weight.
+
+        Its Φ would else be a sum of products for the sake of an axis that has no choice.
+        """
+        free_out, single_out = self._by_length(self.declared.free_out)
+        free_in, single_in = self._by_length(self.declared.free_in)
+        return replace(
+            self.declared,
+            free_out=free_out,
+            broadcast=(*self.declared.broadcast, *single_out),
+            free_in=free_in,
+            summed=(*self.declared.summed, *single_in),
+        )
+
+    def _by_length(self, labels: tuple[str, ...]) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        """Axes longer than 1, and the others."""
+        longer = tuple(a for a in labels if self.sizes(a) > 1)
+        return longer, tuple(a for a in labels if a not in longer)
 
     @property
     def factored(self) -> bool:
@@ -109,12 +131,14 @@ class Factors:
 
     def dense(self, parameters: Mapping[str, Tensor]) -> Tensor:
         """Φ itself, "l" and the axes of `Row.parameter`. For tests: it is as large as it is."""
+        shape = self.declared.parameter_shape(self.sizes, self.inputs, self.outputs)
         if not self.factored:
-            return parameters[self.name("full")]
+            return parameters[self.name("full")].view(-1, *shape)
         total = self.mix(parameters)
         parts = [self.outgoing(parameters, a) for a in self.row.free_out]
         parts += [self.incoming(parameters, a) for a in self.row.free_in]
         for part in parts:
             total = total.times(part, (*total.labels, part.labels[-1]))
         wanted = tuple(self.row.parameter.split())
-        return torch.sum(total.order(("l", *wanted, RANK)).tensor, dim=-1)
+        phi = torch.sum(total.order(("l", *wanted, RANK)).tensor, dim=-1)
+        return phi.view(-1, *shape)

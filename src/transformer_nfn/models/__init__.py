@@ -4,6 +4,10 @@ from transformer_nfn.models.config import NFNConfig
 from transformer_nfn.models.encoder import Encoder
 from transformer_nfn.models.exam import Exam, ExamConfig
 from transformer_nfn.models.flat_mlp import FlatMLP, FlatMLPConfig
+from transformer_nfn.models.graphfeatures import graph_features
+from transformer_nfn.models.headnet import HeadNet
+from transformer_nfn.models.headnetconfig import HeadNetConfig
+from transformer_nfn.models.netgraph import net_graph
 from transformer_nfn.models.nfn import TransformerNFN
 from transformer_nfn.models.parts import PartsModel, WeightModel
 from transformer_nfn.models.probes import ProbeNet, ProbeNetConfig
@@ -16,6 +20,8 @@ __all__ = [
     "ExamConfig",
     "FlatMLP",
     "FlatMLPConfig",
+    "HeadNet",
+    "HeadNetConfig",
     "ModelFileError",
     "NFNConfig",
     "PartsModel",
@@ -25,7 +31,9 @@ __all__ = [
     "StatNNConfig",
     "TransformerNFN",
     "WeightModel",
+    "graph_features",
     "load_model",
+    "net_graph",
     "save_model",
     "tensor_statistics",
 ]

@@ -7,7 +7,12 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
-from transformer_nfn.layers import DEFAULT_BUDGET, EquivariantLayer, InvariantLayer
+from transformer_nfn.layers import (
+    DEFAULT_BUDGET,
+    EquivariantLayer,
+    InvariantLayer,
+    seeded_linear,
+)
 from transformer_nfn.space import BlockSpec, WeightBatch
 
 
@@ -121,14 +126,3 @@ class Encoder(nn.Module):
                 else self._run(weights, parameters)
             )
         return torch.cat(vectors, dim=2)
-
-
-def seeded_linear(inputs: int, outputs: int, generator: torch.Generator) -> nn.Linear:
-    """`nn.Linear` with torch's own initial distribution, drawn from the given generator."""
-    # Made on "meta" first: nn.Linear would draw from torch's global generator.
-    layer = nn.Linear(inputs, outputs, device="meta").to_empty(device=torch.get_default_device())
-    bound = inputs**-0.5
-    with torch.no_grad():
-        layer.weight.uniform_(-bound, bound, generator=generator)
-        layer.bias.uniform_(-bound, bound, generator=generator)
-    return layer

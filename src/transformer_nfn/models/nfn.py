@@ -4,8 +4,9 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from transformer_nfn.layers import seeded_linear
 from transformer_nfn.models.config import NFNConfig
-from transformer_nfn.models.encoder import Encoder, seeded_linear
+from transformer_nfn.models.encoder import Encoder
 from transformer_nfn.models.parts import WeightModel
 from transformer_nfn.space import NetBatch, ShapeError
 

@@ -9,7 +9,7 @@ from jaxtyping import Float
 from pydantic import BaseModel
 from torch import Tensor, nn
 
-from transformer_nfn.models.encoder import seeded_linear
+from transformer_nfn.layers import seeded_linear
 from transformer_nfn.space import NetBatch, ShapeError
 
 

@@ -7,7 +7,7 @@ from jaxtyping import Float
 from pydantic import BaseModel, ConfigDict, Field
 from torch import Tensor, nn
 
-from transformer_nfn.models.encoder import seeded_linear
+from transformer_nfn.layers import seeded_linear
 from transformer_nfn.models.parts import WeightModel, question_sizes, relu_layers
 from transformer_nfn.space import NetBatch, ShapeError, apply_net
 

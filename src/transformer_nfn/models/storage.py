@@ -15,6 +15,8 @@ from safetensors.torch import save_file
 from transformer_nfn.models.config import NFNConfig
 from transformer_nfn.models.exam import Exam, ExamConfig
 from transformer_nfn.models.flat_mlp import FlatMLP, FlatMLPConfig
+from transformer_nfn.models.headnet import HeadNet
+from transformer_nfn.models.headnetconfig import HeadNetConfig
 from transformer_nfn.models.nfn import TransformerNFN
 from transformer_nfn.models.parts import WeightModel
 from transformer_nfn.models.probes import ProbeNet, ProbeNetConfig
@@ -38,6 +40,7 @@ KINDS = {
     "statnn": Kind(StatNNConfig, StatNN),
     "probes": Kind(ProbeNetConfig, ProbeNet),
     "exam": Kind(ExamConfig, Exam),
+    "heads": Kind(HeadNetConfig, HeadNet),
 }
 
 
@@ -104,6 +107,8 @@ def _wanted_shapes(
     try:
         if isinstance(config, NFNConfig):
             config = _limited(config, shapes)
+        if isinstance(config, HeadNetConfig) and config.blocks > len(shapes):
+            raise ValueError(f"it asks for {config.blocks} blocks of {len(shapes)} tensors")
         with torch.device("meta"):
             model = kind.module(config)
     except (ValueError, RuntimeError, OverflowError, TypeError) as error:
@@ -112,7 +117,7 @@ def _wanted_shapes(
 
 
 def _limited(config: NFNConfig, shapes: dict[str, tuple[int, ...]]) -> NFNConfig:
-    """Only here does the config say how many layers there are; in other kinds that is fixed."""
+    """Here the config says how many layers there are, and how large they are."""
     layers = len(config.channels or ()) + config.blocks
     if layers > len(shapes):
         raise ValueError(f"it asks for {layers} layers, the file has {len(shapes)} tensors")

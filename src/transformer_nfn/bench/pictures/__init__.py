@@ -6,5 +6,6 @@ Colours mean the same in all of them: the paper's model, its baselines, controls
 from transformer_nfn.bench.pictures.dots import robustness, tracks
 from transformer_nfn.bench.pictures.lines import augmentation, by_threshold
 from transformer_nfn.bench.pictures.points import scatter
+from transformer_nfn.bench.pictures.sizes import by_size
 
-__all__ = ["augmentation", "by_threshold", "robustness", "scatter", "tracks"]
+__all__ = ["augmentation", "by_size", "by_threshold", "robustness", "scatter", "tracks"]
