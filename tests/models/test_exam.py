@@ -82,13 +82,33 @@ def test_exchanging_the_values_of_two_heads_changes_it() -> None:
     assert min(differs(moved, NET)) > 1e-3
 
 
-def test_the_grade_is_the_mean_probability_of_the_right_answers() -> None:
-    m = exam()
+def test_the_grade_is_the_mean_agreement_with_the_key() -> None:
+    m = exam(noises=())
+    m.set_key(lambda rows: select(NET, rows), torch.tensor([0, 2]))
     with torch.no_grad():
-        said = apply_net(NET, m.questions, 0.0).softmax(-1)
-        share = torch.stack([said[:, i, i] for i in range(7)], 1).mean(1)
+        said = torch.stack([apply_net(NET, paper, 0.0).softmax(-1) for paper in m.papers()], 1)
+        key = (said[0] + said[2]) / 2
+        torch.testing.assert_close(m.key, key)
+        share = (said * key).sum(-1).mean((1, 2))
         assert relative_error(m(NET), torch.log(share / (1 - share))) < 1e-12
     assert_gradients_reach(exam(), NET)
+
+
+def test_papers_are_the_questions_noise_blends_and_collages() -> None:
+    m = exam(noises=(2.0,))
+    with torch.no_grad():
+        plain, noisy, blend, collage = m.papers()
+        q = m.questions
+        assert torch.equal(plain, q)
+        torch.testing.assert_close(noisy - q, 2 * q.std(correction=0) * m.noise[0])
+        torch.testing.assert_close(blend[3], (q[3] + q[m.partner[0, 3]]) / 2)
+        for token in range(5):
+            source = q[3] if m.own[3, token] else q[m.partner[1, 3]]
+            assert torch.equal(collage[3, token], source[token])
+
+
+def one_hot(right: Tensor) -> Tensor:
+    return torch.nn.functional.one_hot(right, 3).double()
 
 
 def test_a_sheet_counts_right_answers() -> None:
@@ -97,29 +117,27 @@ def test_a_sheet_counts_right_answers() -> None:
     for question in range(4):
         sure[0, question, right[question]] = 20.0  # all right
         sure[1, question, 1] = 20.0  # says 1 whatever is asked: one of four right
-    sheet = answer_sheet(sure.log_softmax(-1), right)
+    sheet = answer_sheet(sure.log_softmax(-1), one_hot(right))
     torch.testing.assert_close(sheet[:, 1], torch.tensor([1.0, 0.25], dtype=torch.float64))
-    per_class = sheet[:, -3:]  # shares of right answers of the classes, sorted
+    per_class = sheet[:, -11:-8]  # shares of right answers of the classes, sorted
     assert per_class.tolist() == [[1, 1, 1], [0, 0, 1]]
-    order = torch.tensor([2, 0, 3, 1])
-    shuffled = answer_sheet(sure.log_softmax(-1)[:, order], right[order])
-    torch.testing.assert_close(shuffled, sheet)
-    names = torch.tensor([1, 2, 0])  # class i is called names[i]
-    renamed = torch.empty_like(sure)
-    renamed[:, :, names] = sure
-    torch.testing.assert_close(answer_sheet(renamed.log_softmax(-1), names[right]), sheet)
 
 
-def test_a_sheet_has_the_questions_themselves_first_then_those_with_noise() -> None:
-    m, plain = exam(), exam(noises=())
-    with torch.no_grad():
-        sheet, alone = m.sheet(NET), plain.sheet(NET)
-        width = alone.shape[1]
-        assert sheet.shape == (3, 3 * width)
-        assert torch.equal(sheet[:, :width], alone)
-        louder = m.questions + 2 * m.questions.std(correction=0) * m.noise[1]
-        expected = answer_sheet(m.answers(NET, louder), m.right)
-        assert torch.equal(sheet[:, 2 * width :], expected)
+def test_a_sheet_does_not_depend_on_the_order_of_questions_and_classes() -> None:
+    answers, key = normal(2, 8, 3).log_softmax(-1), normal(8, 3).softmax(-1)
+    sheet = answer_sheet(answers, key)
+    order = torch.tensor([2, 0, 3, 1, 7, 6, 5, 4])
+    torch.testing.assert_close(answer_sheet(answers[:, order], key[order]), sheet)
+    names = torch.tensor([1, 2, 0])
+    torch.testing.assert_close(answer_sheet(answers[:, :, names], key[:, names]), sheet)
+
+
+def test_the_first_group_of_a_sheet_are_the_questions_where_the_key_is_sure() -> None:
+    key = torch.tensor([[0.5, 0.5, 0.0]] * 3 + [[1.0, 0.0, 0.0]], dtype=torch.float64)
+    answers = torch.tensor([[[0.9, 0.1, 0.0]] * 3 + [[0.0, 0.2, 0.8]]], dtype=torch.float64)
+    right, agreement = answer_sheet(answers.clamp_min(1e-9).log(), key)[0, -8:-6].tolist()
+    assert right == 0
+    assert agreement < 1e-6
 
 
 def test_agreement_makes_good_networks_right() -> None:

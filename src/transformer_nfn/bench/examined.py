@@ -9,6 +9,7 @@ import numpy as np
 import torch
 from jaxtyping import Float32, Float64, Int64
 from pydantic import BaseModel, ConfigDict, Field
+from torch import Tensor
 
 from transformer_nfn.bench.errors import BenchError
 from transformer_nfn.bench.examples import Examples
@@ -20,6 +21,7 @@ from transformer_nfn.bench.predictor import Step, Watch
 from transformer_nfn.bench.trees import TreeData, TreeSettings, grow
 from transformer_nfn.jobs import one_thread
 from transformer_nfn.models import Exam, ExamConfig, load_model, save_model
+from transformer_nfn.space import NetBatch
 
 #: Trees on exam sheets: slow and with few features at a time, since most of them say the same.
 _TREES = TreeSettings(
@@ -31,8 +33,8 @@ _TREES = TreeSettings(
     row_fraction=0.7,
     early_stopping=100,
 )
-#: Networks above this quantile of accuracy are the judges.
-_GOOD = 0.6
+#: Networks above this quantile of accuracy are the judges; so many of the best give the key.
+_GOOD, _BEST = 0.6, 100
 _AT_ONCE = 16  # networks whose answers are in memory together
 _LOGIT = 0.005  # accuracies are cut off here before the logit
 
@@ -191,11 +193,12 @@ class ExamPredictor:
         begun = time.process_time()
         exam = Exam(config).to(self._device)
         weights = chosen.weights.to(self._device)
-        exam.agree(
-            lambda rows: chosen.shape.net_batch(weights[rows]),
-            torch.arange(len(chosen)),
-            self.settings.steps,
-        )
+
+        def nets(rows: Tensor) -> NetBatch:
+            return chosen.shape.net_batch(weights[rows])
+
+        exam.agree(nets, torch.arange(len(chosen)), self.settings.steps)
+        exam.set_key(nets, torch.from_numpy(np.argsort(-chosen.accuracy, kind="stable")[:_BEST]))
         exam.seconds.fill_(time.process_time() - begun)
         if path is not None:
             path.parent.mkdir(parents=True, exist_ok=True)
