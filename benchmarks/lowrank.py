@@ -1,4 +1,4 @@
-"""Layers with a rank at the sizes of real transformers: memory and time. And on a zoo: τ.
+"""Layers with a rank and for single heads at the sizes of real transformers; τ by rank on a zoo.
 
     python benchmarks/lowrank.py --real FOLDER --json
     python benchmarks/lowrank.py --zoo FOLDER --runs 150 --splits 2
@@ -21,6 +21,9 @@ share p of them in tensors with ReLU, and e = 10 channels, these bytes are
     + p e W              backward: masks of ReLU
     + 2 (1 - p) e W      backward: gradients of the other channels written and read
     + W                  backward: weights read
+
+"heads" is the head-aware layer. It makes no channels, so its bytes are 2 W, forward and again in
+the backward pass; its products are in float64, and so is the large one that they are compared with.
 
 "kept" is the step where the allocator keeps what is freed (see "How a layer runs" in the
 documentation); else the kernel clears each block's channels page by page.
@@ -68,9 +71,9 @@ def seconds(action: Callable[[], Any]) -> float:
     return time.perf_counter() - begin
 
 
-def matmul_rate() -> float:
+def matmul_rate(dtype: torch.dtype) -> float:
     """Flops a second of a large matrix product."""
-    a, b, out = (torch.rand(1024, 1024) for _ in range(3))
+    a, b, out = (torch.rand(1024, 1024, dtype=dtype) for _ in range(3))
     times = [seconds(lambda: torch.mm(a, b, out=out)) for _ in range(12)]
     return 2 * 1024**3 / statistics.median(times[2:])
 
@@ -111,7 +114,7 @@ def measure(case_name: str, model_name: str, path: Path) -> dict[str, Any]:
     number = count(tensors.values())
     share = count(tensors[name] for name in case.spec.block.pointwise) / number
     passes = kind.passes(share)
-    rate = matmul_rate()
+    rate = matmul_rate(kind.dtype)
     limit = passes + flops / rate / read
     return {
         "weights": number,

@@ -19,6 +19,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
 from transformer_nfn.checkpoints import Checkpoint
+from transformer_nfn.layers import HeadAwareLayer
 from transformer_nfn.models import Encoder
 from transformer_nfn.space import BLOCKS, BlockSpec, WeightBatch
 
@@ -46,10 +47,12 @@ class Model(NamedTuple):
         make: A module that reads a `WeightBatch`, from the block's sizes and how many there are.
         passes: From the share of weights in tensors with ReLU, the bytes of weights and channels
             that a step must move, in units of the weights'.
+        dtype: In which its matrix products are.
     """
 
     make: Callable[[BlockSpec, int], nn.Module]
     passes: Callable[[float], float]
+    dtype: torch.dtype = torch.float32
 
 
 def _encoder(spec: BlockSpec, blocks: int, *, rank: int) -> Encoder:
@@ -57,9 +60,15 @@ def _encoder(spec: BlockSpec, blocks: int, *, rank: int) -> Encoder:
     return Encoder(spec, blocks=blocks, channels=(CHANNELS,), rank=rank, generator=generator)
 
 
+def _head_aware(spec: BlockSpec, blocks: int) -> HeadAwareLayer:
+    return HeadAwareLayer(spec, outputs=CHANNELS)
+
+
 MODELS: dict[str, Model] = {
     "rank 4": Model(partial(_encoder, rank=4), channel_passes),
     "rank 8": Model(partial(_encoder, rank=8), channel_passes),
+    # It makes no channels: the weights are read once, and once more in the backward pass.
+    "heads": Model(_head_aware, lambda share: 2.0, torch.float64),
 }
 
 

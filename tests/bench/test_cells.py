@@ -46,8 +46,8 @@ def finished(zoo_folder: str, tmp_path_factory: pytest.TempPathFactory) -> list[
             settings = {**MODELS[name].settings, **small}
             patch.setitem(MODELS, name, replace(MODELS[name], settings=settings))
         outcomes = run(cells, out)
-    assert [one.error for one in outcomes if isinstance(one, Failed)] == []
-    return finished_cells(out)
+        assert [one.error for one in outcomes if isinstance(one, Failed)] == []
+        return finished_cells(out)
 
 
 def test_every_model_of_the_main_table_gives_a_cell(finished):
@@ -222,12 +222,21 @@ def test_the_cells_of_each_experiment(zoo_folder):
     assert count("thresholds", splits=[0], models=["mlp"]) == 3
 
 
+def test_cells_of_other_settings_are_left_out(zoo_folder, tmp_path, monkeypatch):
+    run([Cell(zoo=zoo_folder, model="hyperparameters", split=0)], tmp_path)
+    assert len(finished_cells(tmp_path)) == 1
+    changed = {**MODELS["hyperparameters"].settings, "library": "forest"}
+    kind = replace(MODELS["hyperparameters"], settings=changed)
+    monkeypatch.setitem(MODELS, "hyperparameters", kind)
+    assert finished_cells(tmp_path) == []
+
+
 def test_the_plan_calibrates_what_is_unknown_and_scales_what_is_known(zoo_folder, tmp_path):
-    cells = [Cell(zoo=zoo_folder, model=m, split=0) for m in ("statnn", "hyperparameters")]
+    cells = [Cell(zoo=zoo_folder, model=m, split=0) for m in ("exam", "statnn", "hyperparameters")]
     seconds = estimate_seconds(cells, tmp_path)
     assert set(seconds) == set(cells)
     assert all(0 < cost < 600 for cost in seconds.values())
-    run(cells[1:], tmp_path)
+    run(cells[2:], tmp_path)
     record = finished_cells(tmp_path)[0].record
-    known = estimate_seconds([cells[1].model_copy(update={"split": 2})], tmp_path)
+    known = estimate_seconds([cells[2].model_copy(update={"split": 2})], tmp_path)
     assert list(known.values()) == [pytest.approx(record["fit_seconds"])]

@@ -31,7 +31,7 @@ from transformer_nfn.bench.examples import Examples
 from transformer_nfn.bench.kendall import kendall_tau
 from transformer_nfn.bench.predictor import Step
 from transformer_nfn.bench.readable import check_readable
-from transformer_nfn.bench.registry import model_named
+from transformer_nfn.bench.registry import MODELS, model_named
 from transformer_nfn.bench.saved import is_saved, save_predictor
 from transformer_nfn.bench.splits import check_across, check_split
 from transformer_nfn.group import MatrixSampler, conditioned, random_element, uniform
@@ -197,12 +197,19 @@ class Finished(NamedTuple):
 
 
 def finished_cells(out: str | Path) -> list[Finished]:
-    """The finished cells of a benchmark, sorted by name."""
+    """The finished cells of a benchmark, sorted by name.
+
+    Cells of a model whose settings have changed since, or that is no longer there, are left out.
+    """
     folder = ShardFolder(cells_url(out))
+    # As a record has them, from JSON.
+    current = {n: json.loads(json.dumps(dict(kind.settings))) for n, kind in MODELS.items()}
     read = []
     for name in sorted(folder.names()):
         table = folder.read(name)
-        read.append(Finished(json.loads(table.schema.metadata[_METADATA]), table))
+        record = json.loads(table.schema.metadata[_METADATA])
+        if current.get(record["model"]) == record["settings"]:
+            read.append(Finished(record, table))
     return read
 
 
