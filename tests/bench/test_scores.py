@@ -12,7 +12,7 @@ from transformer_nfn.bench.registry import MODELS
 from transformer_nfn.bench.report import write_report
 from transformer_nfn.bench.results import results_json
 from transformer_nfn.bench.scores import Comparison, comparisons
-from transformer_nfn.bench.tables import differences_table, main_table, winners
+from transformer_nfn.bench.tables import differences_table, main_table, overview_table, winners
 from transformer_nfn.jobs import ShardFolder
 
 THRESHOLDS = [["none", 0.0], ["best 50 %", 0.5]]
@@ -59,6 +59,7 @@ def fake(
         "epoch": None,
         "train_rows": 10,
         "validation_rows": 5,
+        "settings": dict(MODELS[model].settings),
         "versions": {},
         "fit_seconds": 1.0,
         "fit_peak_bytes": 10**6,
@@ -272,6 +273,19 @@ def test_the_best_is_bold_and_the_second_in_italics():
         model = comparison.ranking()[place]
         tau = comparison.tau(model).mean
         assert lines[2 + place].startswith(f"| {MODELS[model].title} | {mark}{tau:.3f}")
+
+
+def test_the_overview_has_a_column_for_each_zoo_and_gaps_where_a_model_is_missing():
+    whole = compared()
+    fewer = Comparison("other", "shared", {m: whole.cells[m] for m in whole.models[1:]})
+    header, _, *rows, ceiling = overview_table([whole, fewer]).splitlines()
+    assert "other, shared starts" in header
+    assert ceiling.startswith("| noise ceiling | ")
+    by_title = {row.split(":")[0].removeprefix("| "): row for row in rows}
+    missing = by_title[MODELS[whole.models[0]].title]
+    assert missing.endswith(" |  |")
+    best = fewer.ranking()[0]
+    assert f"**{fewer.tau(best).mean:.3f}** |" in by_title[MODELS[best].title]
 
 
 def test_nothing_finished_is_said(tmp_path):

@@ -35,7 +35,7 @@ _TREES = TreeSettings(
 )
 #: Networks above this quantile of accuracy are the judges; so many of the best give the key.
 _GOOD, _BEST = 0.6, 100
-_AT_ONCE = 16  # networks whose answers are in memory together
+_AT_ONCE = 4  # networks whose answers are in memory together
 _LOGIT = 0.005  # accuracies are cut off here before the logit
 
 

@@ -56,6 +56,7 @@ class _Report:
         """The whole page."""
         parts = [_INTRODUCTION]
         if self._main:
+            parts += ["## All models at a glance", _GLANCE, tables.overview_table(self._main)]
             parts += ["## Who wins where", *(f"- {tables.winners(c)}" for c in self._main)]
             parts += [
                 self._page.picture("tracks.png", "τ of all models", pictures.tracks(self._main))
@@ -204,6 +205,9 @@ def _count_runs(comparison: Comparison) -> int:
     cells = comparison.cells[comparison.models[0]]
     return len({run for s in comparison.splits for run in cells[s].table.column("run").to_pylist()})
 
+
+_GLANCE = """τ is 1 for a perfect order, 0 by chance. "Independent" is a seed for each run, "shared"
+one start for all runs, as in the paper."""
 
 _INTRODUCTION = """# Predicting accuracy from weights
 

@@ -50,6 +50,27 @@ def main_table(comparison: Comparison, task: str) -> str:
     return table(header + [f"paper: {' / '.join(names)}"] * published, rows)
 
 
+def overview_table(comparisons: Sequence[Comparison]) -> str:
+    """All models and zoos at a glance, no threshold: the best of a zoo bold, the second italic.
+
+    In the order of the first zoo, then those that it does not have.
+    """
+    ranked = [comparison.ranking() for comparison in comparisons]
+    order = list(dict.fromkeys(model for ranking in ranked for model in ranking))
+    rows = []
+    for model in order:
+        cells = [f"{MODELS[model].title}: {MODELS[model].what}"]
+        for comparison, ranking in zip(comparisons, ranked, strict=True):
+            if model not in ranking:
+                cells.append("")
+                continue
+            text, place = f"{comparison.tau(model).mean:.3f}", ranking.index(model)
+            cells.append(f"**{text}**" if place == 0 else f"*{text}*" if place == 1 else text)
+        rows.append(cells)
+    rows.append(["noise ceiling", *(_figure(comparison.ceiling()) for comparison in comparisons)])
+    return table(["model", *(f"{c.zoo}, {c.track} starts" for c in comparisons)], rows)
+
+
 def differences_table(comparison: Comparison) -> str:
     """Each model against the best and against hyperparameters alone, paired."""
     best = comparison.ranking()[0]

@@ -109,7 +109,7 @@ def plan(
         figures = {
             "cells": len(bench.names),
             "missing": len(bench.jobs),
-            "cpu_seconds": round(total),
+            "cpu_seconds": round(total, 1),
             "seconds": round(total / cpus),
             "by_model": {name: round(cost, 1) for name, cost in by_model.items()},
         }
