@@ -18,21 +18,11 @@ from transformer_nfn.bench.forest import Forest
 from transformer_nfn.bench.kendall import kendall_tau
 from transformer_nfn.bench.kernel import KernelRegression
 from transformer_nfn.bench.predictor import Step, Watch
-from transformer_nfn.bench.trees import TreeData, TreeSettings, grow
+from transformer_nfn.bench.trees import PRESETS, TreeData, grow
 from transformer_nfn.jobs import one_thread
 from transformer_nfn.models import Exam, ExamConfig, load_model, save_model
 from transformer_nfn.space import NetBatch
 
-#: Trees on exam sheets: slow and with few features at a time, since most of them say the same.
-_TREES = TreeSettings(
-    rounds=2000,
-    max_leaves=24,
-    min_rows=12,
-    learning_rate=0.05,
-    feature_fraction=0.3,
-    row_fraction=0.7,
-    early_stopping=100,
-)
 #: Networks above this quantile of accuracy are the judges; so many of the best give the key.
 _GOOD, _BEST = 0.6, 100
 _AT_ONCE = 4  # networks whose answers are in memory together
@@ -122,7 +112,7 @@ class ExamPredictor:
             rows = self._beside(np.concatenate(sheets)[np.argsort(order)], train)
             held_out = self._rows(validation)
         data = TreeData(rows, _logit(train.accuracy), held_out, _logit(validation.accuracy))
-        self._forest = grow("lightgbm", data, _TREES, self._seed)
+        self._forest = grow("lightgbm", data, PRESETS["sheets"], self._seed)
         self._kernel = KernelRegression.fitted(*data)
 
     def predict(self, examples: Examples) -> Float64[np.ndarray, " n"]:

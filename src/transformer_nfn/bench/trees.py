@@ -44,6 +44,7 @@ class TreeSettings(BaseModel):
 #: cannot split: that is how it is. 64 bins instead of 256 make boosting on all weights four times
 #: faster; with some thousand rows, a bin still has fewer rows than the smallest leaf.
 #: "strong": for boosting on some hundred features.
+#: "sheets": for exam sheets, slower and with fewer features at a time, since most say the same.
 PRESETS = MappingProxyType(
     {
         "paper": TreeSettings(max_depth=10, max_leaves=256, min_rows=50, max_bin=64),
@@ -55,6 +56,15 @@ PRESETS = MappingProxyType(
             feature_fraction=0.5,
             row_fraction=0.8,
             early_stopping=50,
+        ),
+        "sheets": TreeSettings(
+            rounds=2000,
+            max_leaves=24,
+            min_rows=12,
+            learning_rate=0.05,
+            feature_fraction=0.3,
+            row_fraction=0.7,
+            early_stopping=100,
         ),
     }
 )
