@@ -4,9 +4,8 @@ import pytest
 import torch
 from hypothesis import given, settings
 from torch import Tensor
-from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_leaves
 
+from tests.layers.largest import Largest
 from tests.strategies import batches, generator, seeds
 from transformer_nfn.group import assert_invariant, relative_error
 from transformer_nfn.layers import HeadAwareLayer, InvariantLayer
@@ -116,21 +115,6 @@ def test_weights_that_are_zero_are_no_harm() -> None:
     layer(batch).sum().backward()
     for tensor in (*layer.parameters(), *batch.tensors.values()):
         assert tensor.grad is None or tensor.grad.isfinite().all()
-
-
-class Largest(TorchDispatchMode):
-    """The most elements of any tensor that an operation makes."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.elements = 0
-
-    def __torch_dispatch__(self, func, types, args=(), kwargs=None):  # type: ignore[no-untyped-def]
-        out = func(*args, **(kwargs or {}))
-        for tensor in tree_leaves(out):
-            if isinstance(tensor, Tensor):
-                self.elements = max(self.elements, tensor.numel())
-        return out
 
 
 @pytest.mark.parametrize("block", sorted(BLOCKS))

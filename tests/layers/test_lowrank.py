@@ -7,9 +7,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
-from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_leaves
 
+from tests.layers.largest import Largest
 from tests.strategies import batches, generator, seeds
 from transformer_nfn.group import assert_equivariant, assert_invariant, relative_error
 from transformer_nfn.layers import (
@@ -232,21 +231,6 @@ def test_heads_that_do_not_meet_their_dual_are_caught() -> None:
     layer.plan.groups = tuple(groups)
     with pytest.raises(AssertionError, match=r"not equivariant: relative error .* in A"):
         assert_equivariant(layer, BATCH, generator=generator(1))
-
-
-class Largest(TorchDispatchMode):
-    """The most elements of any tensor that an operation makes."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.elements = 0
-
-    def __torch_dispatch__(self, func, types, args=(), kwargs=None):  # type: ignore[no-untyped-def]
-        out = func(*args, **(kwargs or {}))
-        for tensor in tree_leaves(out):
-            if isinstance(tensor, Tensor):
-                self.elements = max(self.elements, tensor.untyped_storage().size() // 4)
-        return out
 
 
 @pytest.mark.parametrize("block", sorted(BLOCKS))
