@@ -41,9 +41,11 @@ def finished(zoo_folder: str, tmp_path_factory: pytest.TempPathFactory) -> list[
     cells = experiment_cells("main", zoo_folder, splits=[1])
     assert {cell.model for cell in cells} == set(MAIN)
     with pytest.MonkeyPatch.context() as patch:
-        small = {"exams": 2, "questions": 9, "steps": 2}
-        for name in ("exam", "exam-invariants"):
-            settings = {**MODELS[name].settings, **small}
+        exam = {"exams": 2, "questions": 9, "steps": 2}
+        small: dict[str, dict[str, int]] = {"exam": exam, "exam-invariants": exam}
+        small |= {name: {"epochs": 4} for name in ("nfn", "mlp", "statnn", "probes", "heads")}
+        for name, changes in small.items():
+            settings = {**MODELS[name].settings, **changes}
             patch.setitem(MODELS, name, replace(MODELS[name], settings=settings))
         outcomes = run(cells, out)
         assert [one.error for one in outcomes if isinstance(one, Failed)] == []
