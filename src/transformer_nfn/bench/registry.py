@@ -242,7 +242,7 @@ MODELS: dict[str, Kind] = {
     ),
     "exam-invariants": Kind(
         "Exam and invariants",
-        "the same trees and kernel, which read the invariants as well",
+        "the exam's answers and the invariants; trees and a kernel read both",
         "ours",
         True,
         ExamSettings(beside=("invariants",)).model_dump(),
