@@ -3,7 +3,7 @@
 from collections.abc import Callable
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from transformer_nfn.space import NetBatch
 
@@ -21,3 +21,18 @@ def assert_seeded(make: Callable[[int], nn.Module]) -> None:
     assert all(torch.equal(first[name], second[name]) for name in first)
     assert not any(torch.equal(first[name], other[name]) for name in first)
     assert torch.equal(torch.random.get_rng_state(), state)
+
+
+def assert_loss_falls(
+    model: nn.Module, nets: NetBatch, target: Tensor, *, rate: float, steps: int
+) -> None:
+    """A few steps of training bring the loss down."""
+    optimizer = torch.optim.Adam(model.parameters(), lr=rate)
+    losses = []
+    for _ in range(steps):
+        loss = torch.nn.functional.binary_cross_entropy_with_logits(model(nets), target)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.item())
+    assert losses[-1] < losses[0] - 0.05

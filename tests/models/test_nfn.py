@@ -3,6 +3,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.models.checks import assert_loss_falls
 from tests.strategies import batches, generator, seeds
 from transformer_nfn.group import assert_invariant, random_element, relative_error
 from transformer_nfn.layers import EquivariantLayer
@@ -134,15 +135,7 @@ def test_it_learns() -> None:
     batch = WeightBatch.random(spec, networks=64, blocks=2, generator=generator(0))
     target = batch.product("QK").diagonal(dim1=-2, dim2=-1).sum(-1).mean((1, 2)).sigmoid()
     model = TransformerNFN(NFNConfig.of(spec, blocks=2))
-    optimizer = torch.optim.Adam(model.parameters(), lr=1e-3)
-    losses = []
-    for _ in range(60):
-        loss = torch.nn.functional.binary_cross_entropy_with_logits(model(NetBatch(batch)), target)
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
-        losses.append(loss.item())
-    assert losses[-1] < losses[0] - 0.05
+    assert_loss_falls(model, NetBatch(batch), target, rate=1e-3, steps=60)
     g = random_element(spec, blocks=2, generator=generator(1))
     with torch.no_grad():
         assert relative_error(model(NetBatch(g(batch))), model(NetBatch(batch))) < 1e-4

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 from torch.autograd.graph import saved_tensors_hooks
 
+from tests.models.checks import assert_loss_falls
 from tests.strategies import batches, generator, seeds
 from transformer_nfn.group import assert_invariant, relative_error
 from transformer_nfn.layers import BudgetError
@@ -132,12 +133,4 @@ def test_it_learns() -> None:
     batch = WeightBatch.random(spec, networks=64, blocks=2, generator=generator(0))
     target = batch.product("QK").diagonal(dim1=-2, dim2=-1).sum(-1).mean((1, 2)).sigmoid()
     model = TransformerNFN(NFNConfig.of(spec, blocks=2, rank=4))
-    optimizer = torch.optim.Adam(model.parameters(), lr=5e-3)
-    losses = []
-    for _ in range(30):
-        loss = torch.nn.functional.binary_cross_entropy_with_logits(model(NetBatch(batch)), target)
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
-        losses.append(loss.item())
-    assert losses[-1] < losses[0] - 0.05
+    assert_loss_falls(model, NetBatch(batch), target, rate=5e-3, steps=30)

@@ -3,11 +3,12 @@
 import hashlib
 import json
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import torch
-from jaxtyping import Float32, Float64, Int64
+from jaxtyping import Float, Float32, Float64, Int64
 from pydantic import BaseModel, ConfigDict, Field
 from torch import Tensor
 
@@ -209,24 +210,23 @@ class ExamPredictor:
             raise BenchError("answers of a network are not finite: leave diverged runs out")
         return rows
 
-    @torch.no_grad()
     def _sheets(self, exam: Exam, examples: Examples) -> Float32[np.ndarray, "n s"]:
-        weights = examples.weights.to(self._device)
-        parts = [
-            exam.sheet(examples.shape.net_batch(some)).cpu()
-            for some in torch.split(weights, _AT_ONCE)
-        ]
-        joined: np.ndarray = torch.cat(parts).to(torch.float32).numpy()
-        return joined
+        sheets: np.ndarray = self._some_at_a_time(exam.sheet, examples).to(torch.float32).numpy()
+        return sheets
+
+    def _grades(self, exam: Exam, examples: Examples) -> Float64[np.ndarray, " n"]:
+        grades: np.ndarray = self._some_at_a_time(exam, examples).double().numpy()
+        return grades
 
     @torch.no_grad()
-    def _grades(self, exam: Exam, examples: Examples) -> Float64[np.ndarray, " n"]:
+    def _some_at_a_time(
+        self, examine: Callable[[NetBatch], Tensor], examples: Examples
+    ) -> Float[Tensor, "n ..."]:
         weights = examples.weights.to(self._device)
         parts = [
-            exam(examples.shape.net_batch(some)).cpu() for some in torch.split(weights, _AT_ONCE)
+            examine(examples.shape.net_batch(some)).cpu() for some in torch.split(weights, _AT_ONCE)
         ]
-        joined: np.ndarray = torch.cat(parts).double().numpy()
-        return joined
+        return torch.cat(parts)
 
 
 def _parts(runs: np.ndarray, count: int, seed: int) -> Int64[np.ndarray, " n"]:
