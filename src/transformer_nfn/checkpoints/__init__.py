@@ -2,7 +2,7 @@
 
 from transformer_nfn.checkpoints.checkpoint import Checkpoint, Head
 from transformer_nfn.checkpoints.config import parse_option
-from transformer_nfn.checkpoints.errors import CheckpointError
+from transformer_nfn.checkpoints.errors import CheckpointError, UnreadableError
 from transformer_nfn.checkpoints.families import FAMILIES
 from transformer_nfn.checkpoints.family import Family, Rope, Settings, Writer
 from transformer_nfn.checkpoints.header import Entry, Header, read_header
@@ -20,6 +20,7 @@ __all__ = [
     "Rope",
     "Settings",
     "TensorFiles",
+    "UnreadableError",
     "Writer",
     "parse_option",
     "read_header",

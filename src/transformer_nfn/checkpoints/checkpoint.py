@@ -16,6 +16,7 @@ from transformer_nfn.checkpoints.errors import CheckpointError
 from transformer_nfn.checkpoints.families import recognise
 from transformer_nfn.checkpoints.family import Settings, Writer
 from transformer_nfn.checkpoints.layout import pack, unpack
+from transformer_nfn.checkpoints.places import Place
 from transformer_nfn.checkpoints.tensorfiles import TensorFiles
 from transformer_nfn.space import WeightBatch
 
@@ -119,7 +120,7 @@ class Checkpoint:
         self.files.close()
 
     @property
-    def path(self) -> Path:
+    def path(self) -> Place:
         """What was opened."""
         return self.files.path
 

@@ -7,13 +7,14 @@ from typing import Any
 from transformer_nfn.checkpoints.errors import CheckpointError
 from transformer_nfn.checkpoints.family import Family
 from transformer_nfn.checkpoints.header import read_json_object
-from transformer_nfn.checkpoints.tensorfiles import TensorFiles, read_json_file
+from transformer_nfn.checkpoints.places import place_of, read_json_file
+from transformer_nfn.checkpoints.tensorfiles import TensorFiles
 
 
 def read_config(files: TensorFiles, family: Family, given: str | Path | None) -> dict[str, Any]:
     """The config of a checkpoint: the given file, its own metadata, or config.json beside it."""
     if given is not None:
-        return dict(read_json_file(Path(given)))
+        return dict(read_json_file(place_of(given)))
     if family.norms is None:  # a zoo's net says what it is in its own metadata
         text = files.shards[0][1].metadata.get("net")
         if text is None:

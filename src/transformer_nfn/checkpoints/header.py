@@ -10,7 +10,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Any, BinaryIO
+from typing import Any, Protocol, runtime_checkable
 
 import torch
 
@@ -56,6 +56,14 @@ _OTHERS = {
 }
 
 
+@runtime_checkable
+class Readable(Protocol):
+    """What bytes come from."""
+
+    def read(self, count: int, /) -> bytes | None:
+        """The next bytes."""
+
+
 @dataclass(frozen=True)
 class Entry:
     """One tensor: its dtype, shape, and its first and last byte after the header."""
@@ -75,7 +83,7 @@ class Header:
     start: int
 
 
-def read_header(file: BinaryIO, size: int, where: str, limit: int = MAX_HEADER) -> Header:
+def read_header(file: Readable, size: int, where: str, limit: int = MAX_HEADER) -> Header:
     """Read and check a header.
 
     Args:

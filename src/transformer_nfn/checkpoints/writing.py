@@ -15,7 +15,7 @@ from torch import Tensor
 from transformer_nfn.checkpoints.checkpoint import Checkpoint
 from transformer_nfn.checkpoints.errors import CheckpointError
 from transformer_nfn.checkpoints.header import Entry, Header, write_header
-from transformer_nfn.checkpoints.tensorfiles import INDEX, SINGLE, read_json_file
+from transformer_nfn.checkpoints.places import INDEX, SINGLE, Place, read_json_file
 
 _CHUNK = 2**24
 
@@ -53,7 +53,8 @@ def rewrite(
     if to_file and not single:
         raise CheckpointError(f"{checkpoint.path} has shards; --out must be a folder, not {out}")
     folder = home.parent if to_file else home
-    same = folder.exists() and folder.resolve() == checkpoint.files.folder.resolve()
+    original = _local(checkpoint.files.folder)
+    same = folder.exists() and folder.resolve() == original.resolve()
     if same and (config or not to_file):
         raise CheckpointError(
             f"the copy needs a folder and config.json of its own; {folder} is the original's"
@@ -79,6 +80,12 @@ def rewrite(
     return finals[0] if to_file else folder
 
 
+def _local(place: Place) -> Path:
+    if not isinstance(place, Path):
+        raise CheckpointError(f"{place} can be read, but a copy is made of local files only")
+    return place
+
+
 @contextmanager
 def _temporaries(finals: list[Path]) -> Iterator[list[Path]]:
     paths = [final.with_name(f".{final.name}.{uuid4().hex}.part") for final in finals]
@@ -99,7 +106,8 @@ def _write_all(
     places: dict[str, tuple[int, int, Entry]] = {}
     last = len(temporaries) - 1
     for number, (path, header) in enumerate(checkpoint.files.shards):
-        entries, start = _copy(path, header, temporaries[number], added if number == last else {})
+        more = added if number == last else {}
+        entries, start = _copy(_local(path), header, temporaries[number], more)
         places |= {name: (number, start + entry.begin, entry) for name, entry in entries.items()}
     missing = set(added)
     with ExitStack() as stack:
@@ -155,7 +163,7 @@ def _write_config(checkpoint: Checkpoint, folder: Path, changes: Mapping[str, An
             )
         return
     config = read_json_file(beside)  # a regular file of a sound size
-    text = beside.read_bytes()
+    text = _local(beside).read_bytes()
     if changes:
         text = json.dumps({**config, **changes}, indent=2).encode()
     if target.exists() and target.read_bytes() != text:
@@ -167,6 +175,6 @@ def _write_index(
     checkpoint: Checkpoint, folder: Path, last: str, added: Mapping[str, Entry]
 ) -> None:
     assert checkpoint.files.index is not None
-    index = json.loads(checkpoint.files.index.read_bytes())
+    index = json.loads(_local(checkpoint.files.index).read_bytes())
     index["weight_map"] |= dict.fromkeys(added, last)
     (folder / INDEX).write_text(json.dumps(index, indent=2))

@@ -6,12 +6,13 @@ from transformer_nfn.identity.distances import COPY, NEAR, Distance, Kinship, di
 from transformer_nfn.identity.duplicates import Duplicates, dedup, group_copies
 from transformer_nfn.identity.element import NetElement
 from transformer_nfn.identity.finding import find_checkpoints, fingerprints
-from transformer_nfn.identity.fingerprinting import Fingerprint, fingerprint
+from transformer_nfn.identity.fingerprinting import WIDTH, Fingerprint, check_choice, fingerprint
 from transformer_nfn.identity.found import unit_roundoff
 from transformer_nfn.identity.inspection import BlockHealth, Inspection, inspect_checkpoint
 from transformer_nfn.identity.matching import match
 from transformer_nfn.identity.parts import PARTS, Part, symmetry_parts
 from transformer_nfn.identity.picture import plot_heads
+from transformer_nfn.identity.probes import SEED
 from transformer_nfn.identity.running import run
 from transformer_nfn.identity.sampling import random_net_element
 from transformer_nfn.identity.series import Audit, audit_series
@@ -22,6 +23,8 @@ __all__ = [
     "COPY",
     "NEAR",
     "PARTS",
+    "SEED",
+    "WIDTH",
     "Answer",
     "Audit",
     "BlockHealth",
@@ -37,6 +40,7 @@ __all__ = [
     "apply_element",
     "audit_series",
     "changes",
+    "check_choice",
     "dedup",
     "distance",
     "find_checkpoints",

@@ -7,6 +7,9 @@ seeded signs make 16 numbers of them. The layers outside the blocks are treated 
 
 In the paper's nets, which have no skip connection, each LayerNorm has a basis of its own: there
 each half's probes are made of what the half before writes, see `Written.apart`.
+
+Since the probes are the same for all blocks of a residual net, a fingerprint of some blocks reads
+only these and 16 rows of the embedding. The paper's nets are always read whole.
 """
 
 import json
@@ -14,6 +17,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from math import sqrt
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import torch
@@ -28,6 +32,10 @@ from transformer_nfn.jobs import one_thread
 
 #: Numbers for each part.
 WIDTH = 16
+#: Which blocks may be chosen, beside "all": numbers of l blocks.
+CHOICES: Mapping[str, Callable[[int], int]] = MappingProxyType(
+    {"first": lambda _: 0, "middle": lambda count: count // 2, "last": lambda count: count - 1}
+)
 
 
 @dataclass(frozen=True, eq=False)
@@ -63,29 +71,59 @@ class Fingerprint:
 
 
 def fingerprint(
-    checkpoint: Checkpoint | str | Path, progress: Callable[[int], None] = lambda _: None
+    checkpoint: Checkpoint | str | Path,
+    progress: Callable[[int], None] = lambda _: None,
+    *,
+    blocks: str = "all",
 ) -> Fingerprint:
     """The fingerprint of a checkpoint; weights are read once and in slices.
 
     Args:
-        checkpoint: An open one, or the path of one.
+        checkpoint: An open one, or the path or URL of one.
         progress: Called with the number of blocks that are done.
+        blocks: "all", or some of "first", "middle" and "last" with commas. Then only these are
+            read, and neither heads nor the embedding but for 16 rows. Such fingerprints are of
+            another shape, and compared only with each other.
 
     Raises:
         CheckpointError: If it cannot be read, has no embedding, or is not finite.
     """
     if not isinstance(checkpoint, Checkpoint):
         with Checkpoint(checkpoint) as opened:
-            return fingerprint(opened, progress)
+            return fingerprint(opened, progress, blocks=blocks)
+    chosen = chosen_blocks(checkpoint, blocks)
     dtype = torch.float64 if checkpoint.dtype == torch.float64 else torch.float32
     # Threads cost more than they give to products of 16 rows, and they change the rounding.
     with torch.no_grad(), one_thread("cpu"):
-        parts = dict(_parts(checkpoint, dtype, progress))
+        parts = dict(_parts(checkpoint, dtype, progress, chosen))
     for name, value in parts.items():
         if not value.isfinite().all():
             raise CheckpointError(f"{checkpoint.path}: {name} has weights that are not finite")
     stored = str(checkpoint.dtype).removeprefix("torch.")
-    return Fingerprint(str(checkpoint.path), shape_of(checkpoint), stored, parts)
+    shape = shape_of(checkpoint) + ("" if chosen is None else f" read={blocks}")
+    return Fingerprint(str(checkpoint.path), shape, stored, parts)
+
+
+def check_choice(blocks: str) -> list[str]:
+    """The words of a choice of blocks.
+
+    Raises:
+        CheckpointError: If it is none.
+    """
+    words = blocks.split(",")
+    if blocks != "all" and not (words == [word for word in CHOICES if word in words]):
+        raise CheckpointError(
+            f"blocks are all, or some of {','.join(CHOICES)} in this order; got {blocks!r:.60}"
+        )
+    return words
+
+
+def chosen_blocks(checkpoint: Checkpoint, blocks: str) -> list[int] | None:
+    """Numbers of the blocks that are read; None if the checkpoint is read whole."""
+    words = check_choice(blocks)
+    if blocks == "all" or not checkpoint.family.skip:
+        return None
+    return sorted({CHOICES[word](checkpoint.blocks) for word in words})
 
 
 def shape_of(checkpoint: Checkpoint) -> str:
@@ -102,12 +140,15 @@ def shape_of(checkpoint: Checkpoint) -> str:
 
 
 def _parts(
-    checkpoint: Checkpoint, dtype: torch.dtype, progress: Callable[[int], None]
+    checkpoint: Checkpoint,
+    dtype: torch.dtype,
+    progress: Callable[[int], None],
+    chosen: list[int] | None,
 ) -> Iterator[tuple[str, Tensor]]:
     probes = make_probes(checkpoint, dtype)
     plain = probes.plain
     skip = checkpoint.family.skip
-    for number in range(checkpoint.blocks):
+    for number in range(checkpoint.blocks) if chosen is None else chosen:
         for name, half in (("attention", attention_of), ("mlp", mlp_of)):
             written = half(checkpoint, number, plain)
             if not skip:  # what follows is in another basis, and so must the probes be
@@ -117,7 +158,10 @@ def _parts(
             total = varying + seen(checkpoint, written.constant[None])
             yield f"{name} {number}", basis_free(total, varying, plain)
         progress(number + 1)
-    yield from _outside(checkpoint, probes, plain)
+    if chosen is None:
+        yield from _outside(checkpoint, probes, plain)
+    else:
+        yield "tokens", basis_free(probes.written, probes.written, probes.plain)
 
 
 def _outside(

@@ -1,0 +1,65 @@
+"""Checkpoints behind a URL that fsspec knows: all under a folder, and one as it is now."""
+
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from datetime import datetime
+from typing import Any
+
+from fsspec.core import url_to_fs  # type: ignore[import-untyped]
+
+from transformer_nfn.hub.items import CONFIG, INDEX, Item, Piece, is_piece, items_of, version_of
+
+#: What file systems call that which changes with a file, the surest first.
+_STAMPS = (
+    "ETag", "etag", "generation", "blob_id", "mtime", "LastModified", "last_modified", "created",
+)  # fmt: skip
+
+
+def walk(url: str) -> Iterator[Item]:
+    """All checkpoints under a URL, by one flat listing; about 1 kB of memory for each file."""
+    fs, home = url_to_fs(url)
+    fs.invalidate_cache()
+    folders: dict[str, dict[str, Piece]] = {}
+    home = home.rstrip("/")
+    for path, info in fs.find(home, detail=True).items():
+        folder, _, name = path.rpartition("/")
+        hidden = any(part.startswith(".") for part in folder[len(home) :].split("/"))
+        if is_piece(name) and not hidden:
+            folders.setdefault(folder, {})[name] = _piece(info)
+    for folder, pieces in folders.items():
+        yield from items_of(f"{fs.unstrip_protocol(folder)}/", pieces)
+
+
+def look(url: str) -> Item:
+    """One checkpoint as it is now, not as a listing said before.
+
+    Raises:
+        OSError: If it is not there.
+    """
+    fs, path = url_to_fs(url)
+    folder, _, name = path.rpartition("/")
+    fs.invalidate_cache(folder)
+    if not name.endswith(INDEX):
+        pieces = [_piece(fs.info(path))]
+        with suppress(FileNotFoundError):
+            pieces.append(_piece(fs.info(f"{folder}/{CONFIG}")))
+        return Item(url, pieces[0].size, version_of(pieces))
+    listed = {entry["name"].rpartition("/")[2]: entry for entry in fs.ls(folder, detail=True)}
+    here = {name: _piece(info) for name, info in listed.items() if is_piece(name)}
+    for item in items_of("", here):
+        if item.path == name:
+            return item._replace(path=url)
+    raise FileNotFoundError(f"{url} does not exist")
+
+
+def is_folder(url: str) -> bool:
+    """Whether there is a folder behind a URL."""
+    fs, path = url_to_fs(url)
+    return bool(fs.isdir(path))
+
+
+def _piece(info: Mapping[str, Any]) -> Piece:
+    stamp = next((info[key] for key in _STAMPS if info.get(key) is not None), "")
+    if isinstance(stamp, datetime):  # some give a number in listings and a date for one file
+        stamp = stamp.timestamp()
+    return Piece(int(info.get("size") or 0), str(stamp))

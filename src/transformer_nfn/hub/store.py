@@ -1,0 +1,124 @@
+"""The results of bulk work: a folder of Parquet shards, and hub.json, which says what they hold.
+
+Shards are committed once and never change. Their names begin with the number of the run that wrote
+them, and of several rows of one path the newest counts. docs/scale.md specifies the columns.
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from importlib.metadata import version
+from typing import Any
+
+import numpy as np
+import pyarrow as pa  # type: ignore[import-untyped]
+
+from transformer_nfn.hub.errors import HubError
+from transformer_nfn.jobs import ShardFolder
+
+FORMAT = 1
+NAME = "hub.json"
+#: Seconds; temporaries older than that belong to nobody.
+_SWEEP_AGE = 3600.0
+#: Rows that can be read on their own.
+_ROW_GROUP = 1024
+#: Shards that are read at a time: their footers are small, and far ones take a while to come.
+_THREADS = 16
+
+#: What every row has. Status is "ok"; "broken": the file is at fault; "failed": it could not be
+#: read, or a worker died; "changed": while it was read. The last two are tried again.
+COLUMNS = pa.schema(
+    {
+        "path": pa.string(),
+        "version": pa.string(),
+        "size": pa.int64(),
+        "status": pa.string(),
+        "reason": pa.string(),
+        "bytes_read": pa.int64(),
+        "seconds": pa.float64(),
+    }
+)
+FINAL = ("ok", "broken")
+
+
+class Results:
+    """A folder of results, there or not yet.
+
+    Args:
+        url: A path or an fsspec URL.
+        task: What was computed with which settings; any that is there if None.
+
+    Raises:
+        HubError: If the folder holds something else.
+    """
+
+    def __init__(self, url: str, task: Mapping[str, Any] | None = None) -> None:
+        self._root = ShardFolder(url)
+        self.url = self._root.url
+        self._shards = ShardFolder(f"{self.url.rstrip('/')}/data")
+        self.task = self._described(task)
+        self._shards.sweep(_SWEEP_AGE)
+
+    def _described(self, task: Mapping[str, Any] | None) -> dict[str, Any]:
+        try:
+            there = json.loads(self._root.read_bytes(NAME))
+            if there["format"] != FORMAT:
+                raise HubError(f"{self.url} has format {there['format']}, this reads {FORMAT}")
+            found = dict(there["task"])
+        except FileNotFoundError:
+            if task is None:
+                raise HubError(f"{self.url} holds no results: it has no {NAME}") from None
+            return dict(task)
+        except (KeyError, TypeError, ValueError) as error:
+            if isinstance(error, HubError):
+                raise
+            raise HubError(f"{self.url}/{NAME} is not what was written there") from None
+        if task is not None and found != task:
+            raise HubError(
+                f"{self.url} holds results of {json.dumps(found)}, not of {json.dumps(task)}: "
+                "choose another folder"
+            )
+        return found
+
+    def claim(self) -> None:
+        """Write hub.json, or check that it is ours."""
+        versions = {"transformer-nfn": version("transformer-nfn")}
+        described = {"format": FORMAT, "task": self.task, "versions": versions}
+        if not self._root.write_once(NAME, json.dumps(described, indent=1).encode()):
+            self._described(self.task)
+
+    @property
+    def next_run(self) -> int:
+        """A number above those of all runs that have committed anything."""
+        return 1 + max((int(name.partition("-")[0]) for name in self._names()), default=0)
+
+    def commit(self, name: str, table: pa.Table) -> bool:
+        """Write a shard, unless it is there."""
+        return self._shards.commit(name, table, row_group_size=_ROW_GROUP)
+
+    def rows(self, columns: Sequence[str] | None = None) -> pa.Table:
+        """The newest row of each path, all columns or `path` and some."""
+        wanted = None if columns is None else list(dict.fromkeys(["path", *columns]))
+        names = self._names()
+        with ThreadPoolExecutor(_THREADS) as threads:
+            tables = list(threads.map(lambda name: self._shards.read(name, wanted), names))
+        if not tables:
+            return COLUMNS.empty_table().select([c for c in COLUMNS.names if c in (wanted or [c])])
+        return newest(pa.concat_tables(tables))
+
+    def _names(self) -> list[str]:
+        return sorted(name for name in self._shards.names() if name[:6].isdecimal())
+
+
+def newest(table: pa.Table) -> pa.Table:
+    """Of several rows of a path the last.
+
+    Example:
+        >>> newest(pa.table({"path": ["a", "b", "a"], "n": [1, 2, 3]})).to_pydict()
+        {'path': ['b', 'a'], 'n': [2, 3]}
+    """
+    codes = table["path"].combine_chunks().dictionary_encode().indices.to_numpy()
+    _, from_the_end = np.unique(codes[::-1], return_index=True)
+    if len(from_the_end) == len(table):
+        return table
+    return table.take(np.sort(len(codes) - 1 - from_the_end))
