@@ -1,5 +1,8 @@
 import os
+from collections.abc import Iterator
 
+import fsspec
+import pytest
 import torch
 from hypothesis import settings
 
@@ -12,3 +15,12 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "dev"))
 # The tensors of the tests are tiny: threads cost more than they give, and the workers of
 # pytest-xdist would fight for the same cores.
 torch.set_num_threads(1)
+
+
+@pytest.fixture
+def memory() -> Iterator[str]:
+    """The URL of an empty place that is not local."""
+    fs = fsspec.filesystem("memory")
+    fs.store.clear()
+    yield "memory://hub"
+    fs.store.clear()

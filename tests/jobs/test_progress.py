@@ -50,6 +50,18 @@ def test_what_failed_is_not_done_but_nobody_waits_for_it(clock: Clock):
     assert meter.eta == 0
 
 
+def test_more_can_be_said(clock: Clock):
+    file, read = io.StringIO(), ["1 MB"]
+    told = track(
+        outcomes(clock, 3, 40.0), 3, detail=lambda: f"{read[0]} read", console=Console(file=file)
+    )
+    for _ in told:
+        read[0] = "2 MB"
+    lines = file.getvalue().splitlines()
+    assert "1 MB read" in lines[0]
+    assert all("2 MB read" in line for line in lines[1:])
+
+
 def outcomes(clock: Clock, count: int, seconds: float):
     for job in range(count):
         clock.now += seconds

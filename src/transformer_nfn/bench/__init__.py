@@ -13,7 +13,14 @@ from transformer_nfn.bench.kendall import kendall_tau
 from transformer_nfn.bench.neural import Fitting, NeuralPredictor
 from transformer_nfn.bench.planning import estimate_seconds
 from transformer_nfn.bench.predictor import Predictor, Step
-from transformer_nfn.bench.ranking import Ranked, checkpoint_files, rank_files
+from transformer_nfn.bench.ranking import (
+    Net,
+    Ranked,
+    check_net,
+    checkpoint_files,
+    rank_files,
+    rank_nets,
+)
 from transformer_nfn.bench.registry import MAIN, MODELS, Kind
 from transformer_nfn.bench.report import write_report
 from transformer_nfn.bench.runner import Bench
@@ -34,11 +41,13 @@ __all__ = [
     "Fitting",
     "Kind",
     "LeakError",
+    "Net",
     "NeuralPredictor",
     "Predictor",
     "Ranked",
     "Step",
     "TreePredictor",
+    "check_net",
     "checkpoint_files",
     "comparisons",
     "divide",
@@ -51,6 +60,7 @@ __all__ = [
     "load_predictor",
     "named_folder",
     "rank_files",
+    "rank_nets",
     "saved_names",
     "write_report",
 ]

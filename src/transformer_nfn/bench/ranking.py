@@ -1,6 +1,6 @@
 """Rank checkpoints by predicted accuracy."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -34,6 +34,14 @@ class Ranked(NamedTuple):
     warning: str | None
 
 
+class Net(NamedTuple):
+    """What was read of one file: its flat row of weights, and its metadata."""
+
+    path: str
+    row: np.ndarray
+    metadata: dict[str, Any]
+
+
 def checkpoint_files(paths: Iterable[str | Path]) -> list[Path]:
     """Files as they are, and the safetensors files of folders.
 
@@ -52,25 +60,32 @@ def checkpoint_files(paths: Iterable[str | Path]) -> list[Path]:
 
 def rank_files(model: SavedPredictor, files: Sequence[Path]) -> list[Ranked]:
     """All files, the best first; those that could not be read come last, with the reason."""
-    read: list[tuple[Path, np.ndarray, dict[str, Any]]] = []
-    ranked, failed = [], []
+    read: list[Net] = []
+    failed = []
     for path in files:
         try:
-            read.append((path, *read_net(path, model.description.shape)))
+            read.append(Net(str(path), *read_net(path, model.description.shape)))
         except BenchError as error:
             failed.append(Ranked(str(path), None, None, str(error)))
-    if read:
-        examples = _examples(read, model.description)
-        predicted, outside = model.predictor.predict(examples), model.guard.outside(examples)
-        for (path, _, _), value, share in zip(read, predicted, outside, strict=True):
-            warning = None
-            if share > model.guard.limit:
-                warning = (
-                    f"unlike the training nets: {100 * share:.0f} % of its {model.guard.features} "
-                    f"lie outside what was seen (limit {100 * model.guard.limit:.0f} %)"
-                )
-            ranked.append(Ranked(str(path), float(value), float(share), warning))
-    return sorted(ranked, key=lambda one: -(one.predicted or 0.0)) + failed
+    return sorted(rank_nets(model, read), key=lambda one: -(one.predicted or 0.0)) + failed
+
+
+def rank_nets(model: SavedPredictor, nets: Sequence[Net]) -> list[Ranked]:
+    """What a model says of nets, in their order."""
+    if not nets:
+        return []
+    examples = _examples(nets, model.description)
+    predicted, outside = model.predictor.predict(examples), model.guard.outside(examples)
+    ranked = []
+    for net, value, share in zip(nets, predicted, outside, strict=True):
+        warning = None
+        if share > model.guard.limit:
+            warning = (
+                f"unlike the training nets: {100 * share:.0f} % of its {model.guard.features} "
+                f"lie outside what was seen (limit {100 * model.guard.limit:.0f} %)"
+            )
+        ranked.append(Ranked(net.path, float(value), float(share), warning))
+    return ranked
 
 
 def read_net(path: Path, shape: NetShape) -> tuple[np.ndarray, dict[str, Any]]:
@@ -83,20 +98,8 @@ def read_net(path: Path, shape: NetShape) -> tuple[np.ndarray, dict[str, Any]]:
     """
     try:
         with safe_open(path, framework="np") as file:
-            names = set(file.keys())
-            if names != set(shape.stored):
-                missing, unknown = set(shape.stored) - names, names - set(shape.stored)
-                raise BenchError(
-                    f"not a net that this model reads: {len(missing)} tensors are missing, "
-                    f"{len(unknown)} unknown {sorted(unknown)[:3]}"
-                )
-            for name, (_, dims) in shape.stored.items():
-                there = file.get_slice(name)
-                if tuple(there.get_shape()) != dims:
-                    shape_there = tuple(there.get_shape())
-                    raise BenchError(f"{name} is {shape_there}, this model reads nets with {dims}")
-                if there.get_dtype() != "F32":
-                    raise BenchError(f"{name} is {there.get_dtype()}, this model reads F32")
+            slices = {name: file.get_slice(name) for name in file.keys()}  # noqa: SIM118
+            check_net({n: (tuple(s.get_shape()), s.get_dtype()) for n, s in slices.items()}, shape)
             row = np.concatenate([file.get_tensor(name).ravel() for name in shape.stored])
             metadata = dict(file.metadata() or {})
     except (SafetensorError, OSError) as error:
@@ -106,17 +109,38 @@ def read_net(path: Path, shape: NetShape) -> tuple[np.ndarray, dict[str, Any]]:
     return row, metadata
 
 
-def _examples(read: list[tuple[Path, np.ndarray, dict[str, Any]]], described: Any) -> Examples:
-    columns: dict[str, list[Any]] = {"path": [str(path) for path, _, _ in read]}
+def check_net(found: Mapping[str, tuple[tuple[int, ...], str]], shape: NetShape) -> None:
+    """Compare names, shapes and dtypes of a file with what a model reads.
+
+    Raises:
+        BenchError: If they differ.
+    """
+    names = set(found)
+    if names != set(shape.stored):
+        missing, unknown = set(shape.stored) - names, names - set(shape.stored)
+        raise BenchError(
+            f"not a net that this model reads: {len(missing)} tensors are missing, "
+            f"{len(unknown)} unknown {sorted(unknown)[:3]}"
+        )
+    for name, (_, dims) in shape.stored.items():
+        there, dtype = found[name]
+        if there != dims:
+            raise BenchError(f"{name} is {there}, this model reads nets with {dims}")
+        if dtype != "F32":
+            raise BenchError(f"{name} is {dtype}, this model reads F32")
+
+
+def _examples(read: Sequence[Net], described: Any) -> Examples:
+    columns: dict[str, list[Any]] = {"path": [net.path for net in read]}
     if described.model == "hyperparameters":
         try:
-            columns["optimizer"] = [metadata["optimizer"] for _, _, metadata in read]
+            columns["optimizer"] = [net.metadata["optimizer"] for net in read]
             for name in _HYPERPARAMETERS:
-                columns[name] = [float(metadata[name]) for _, _, metadata in read]
+                columns[name] = [float(net.metadata[name]) for net in read]
         except (KeyError, ValueError) as error:
             raise BenchError(
                 f"this model reads hyperparameters from a file's metadata, and {error} is missing "
                 "or no number: choose a model that reads weights"
             ) from error
-    weights = torch.from_numpy(np.stack([row for _, row, _ in read]))
+    weights = torch.from_numpy(np.stack([net.row for net in read]))
     return Examples(pa.table(columns), weights, described.shape)

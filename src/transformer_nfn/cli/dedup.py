@@ -1,22 +1,29 @@
 """`tnfn dedup`: copies in disguise and near copies under a folder."""
 
 import json
+import os
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from transformer_nfn.cli.bulk import BlockChoice, Sources, few_paths, run_bulk
 from transformer_nfn.cli.common import Json, Ray, interruptible, make_executor
-from transformer_nfn.cli.names import short
+from transformer_nfn.cli.names import common_folder, short
 
 if TYPE_CHECKING:
-    from transformer_nfn.identity import Duplicates
+    from transformer_nfn.identity import Duplicates, Fingerprint
 
 
 def dedup(
-    folder: Annotated[Path, typer.Argument(help="Where to look, at any depth.")],
+    sources: Sources,
     plot: Annotated[Path | None, typer.Option(help="A PNG of all distances.")] = None,
+    out: Annotated[
+        str | None,
+        typer.Option(help="FOLDER for the fingerprints of many files, see `tnfn fingerprint`."),
+    ] = None,
+    blocks: BlockChoice = "all",
     ray: Ray = None,
     as_json: Json = False,
 ) -> None:
@@ -24,20 +31,18 @@ def dedup(
 
     Copies are told by fingerprints; `tnfn same` proves it for two of them. In 16 bits a fine-tune
     by less than 1 % may look like a copy. Files that cannot be read are named and left out; exit
-    code 1 if no file could be read.
+    code 1 if no file could be read. A FOLDER that `tnfn fingerprint` made can be given instead of
+    files.
 
     Example: tnfn dedup checkpoints/ --plot distances.png
     """
-    from transformer_nfn.identity import Kinship, find_checkpoints, fingerprints, group_copies
-    from transformer_nfn.jobs import track
+    from transformer_nfn.hub import Results
+    from transformer_nfn.identity import Kinship, group_copies
 
-    paths = find_checkpoints(folder)
-    with interruptible(), make_executor(ray) as executor:
-        prints, broken = fingerprints(
-            paths,
-            executor,
-            lambda outcomes: track(outcomes, len(paths), describe="fingerprints", disable=as_json),
-        )
+    prints, broken = _fingerprints(sources, out, blocks, ray, as_json)
+    folder = Path(sources[0])
+    if out is not None or len(sources) > 1 or not folder.is_dir() or Results.there(sources[0]):
+        folder = common_folder([one.path for one in prints])
     found = group_copies(prints, broken)
     if plot is not None and prints:
         _plot(found, folder, plot)
@@ -61,6 +66,33 @@ def dedup(
             typer.echo(f"not read: {reason}", err=True)
     if not prints:
         raise typer.Exit(1)
+
+
+def _fingerprints(
+    sources: list[str], out: str | None, blocks: str, ray: str | None, as_json: bool
+) -> "tuple[list[Fingerprint], dict[str, str]]":
+    """Computed in memory, or with a folder of results in between, or taken from one."""
+    from transformer_nfn.checkpoints import CheckpointError
+    from transformer_nfn.hub import FingerprintTask, Results, stored_fingerprints
+    from transformer_nfn.identity import fingerprints
+    from transformer_nfn.jobs import track
+
+    if out is not None:
+        bulk, figures = run_bulk(FingerprintTask(blocks), sources, out, ray, as_json)
+        return stored_fingerprints(bulk.results, bulk.listing), figures["reasons"]
+    if len(sources) == 1 and Results.there(sources[0]):
+        return stored_fingerprints(Results(sources[0])), {}
+    for source in sources:
+        if "://" not in source and not os.path.exists(source):
+            raise CheckpointError(f"{source} does not exist")
+    paths = few_paths(sources)
+    with interruptible(), make_executor(ray) as executor:
+        return fingerprints(
+            paths,
+            executor,
+            lambda outcomes: track(outcomes, len(paths), describe="fingerprints", disable=as_json),
+            blocks=blocks,
+        )
 
 
 def _show(found: "Duplicates", folder: Path) -> None:

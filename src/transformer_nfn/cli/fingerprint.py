@@ -2,45 +2,73 @@
 
 import json
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from transformer_nfn.cli.bulk import BlockChoice, Sources, few_paths, in_words, is_folder, run_bulk
 from transformer_nfn.cli.common import Json, Ray, interruptible, make_executor
+
+if TYPE_CHECKING:
+    from transformer_nfn.identity import Fingerprint
 
 
 def fingerprint(
-    files: Annotated[list[Path], typer.Argument(help="Safetensors files, or folders of them.")],
+    sources: Sources,
     out: Annotated[
-        Path | None, typer.Option(help="FILE.parquet or FILE.jsonl; JSON lines on stdout if not.")
+        str | None,
+        typer.Option(
+            help="FOLDER of results, for many files: a second run does only what is new or "
+            "changed. Or FILE.parquet or FILE.jsonl; JSON lines on stdout if not given."
+        ),
     ] = None,
+    blocks: BlockChoice = "all",
     ray: Ray = None,
     as_json: Json = False,
 ) -> None:
     """Fingerprint checkpoints: 16 numbers for each attention, MLP, embedding and head.
 
-    Exit code 1 if a file could not be read.
+    Exit code 1 if a file could not be read; with a FOLDER, where such files are rows with a
+    reason, if none could be.
 
     Example: tnfn fingerprint model.safetensors checkpoints/ --out prints.parquet
+    Example: tnfn fingerprint s3://hub/models --out prints --blocks first,last --ray
     """
     from transformer_nfn.checkpoints import CheckpointError
-    from transformer_nfn.identity import Fingerprint, find_checkpoints, fingerprints
+
+    if out is not None and is_folder(out):
+        from transformer_nfn.hub import FingerprintTask
+
+        _, figures = run_bulk(FingerprintTask(blocks), sources, out, ray, as_json)
+        typer.echo(json.dumps(figures) if as_json else in_words(figures))
+        if not figures["status"].get("ok"):
+            raise typer.Exit(1)
+        return
+    if out is not None and not out.endswith((".parquet", ".jsonl")):
+        raise CheckpointError(
+            f"--out ends with .parquet or .jsonl, or with / for a folder; not {Path(out).name!r}"
+        )
+    _few(sources, None if out is None else Path(out), blocks, ray, as_json)
+
+
+def _few(sources: list[str], out: Path | None, blocks: str, ray: str | None, as_json: bool) -> None:
+    """In memory, and written at the end."""
+    from transformer_nfn.checkpoints import CheckpointError
+    from transformer_nfn.identity import fingerprints
     from transformer_nfn.jobs import track
 
-    if out is not None and out.suffix not in (".parquet", ".jsonl"):
-        raise CheckpointError(f"--out ends with .parquet or .jsonl, not {out.name!r}")
-    paths = [one for path in files for one in (find_checkpoints(path) if path.is_dir() else [path])]
-    paths = list(dict.fromkeys(paths))
+    paths = few_paths(sources)
     with interruptible(), make_executor(ray) as executor:
         prints, broken = fingerprints(
             paths,
             executor,
             lambda outcomes: track(outcomes, len(paths), describe="fingerprints", disable=as_json),
+            blocks=blocks,
         )
     for reason in broken.values():
         typer.echo(f"error: {reason}", err=True)
 
-    def line(one: Fingerprint) -> str:
+    def line(one: "Fingerprint") -> str:
         return json.dumps(one.to_json())
 
     if out is None and not as_json:
@@ -68,7 +96,7 @@ def fingerprint(
         raise typer.Exit(1)
 
 
-def _write_parquet(prints: list, out: Path) -> None:  # type: ignore[type-arg]
+def _write_parquet(prints: "list[Fingerprint]", out: Path) -> None:
     """A row for each part of each file."""
     import pyarrow as pa  # type: ignore[import-untyped]
     import pyarrow.parquet as pq  # type: ignore[import-untyped]

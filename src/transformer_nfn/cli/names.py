@@ -1,5 +1,7 @@
 """How commands show the names of files that they found."""
 
+import os
+from collections.abc import Sequence
 from pathlib import Path
 
 
@@ -8,7 +10,26 @@ def short(path: str, folder: Path) -> str:
 
     The usual names of a file alone in its folder say nothing, so the folder's stands for them.
     """
-    below = Path(path).relative_to(folder)
+    below = Path(path)
+    if below.is_relative_to(folder):
+        below = below.relative_to(folder)
     usual = ("model.safetensors", "model.safetensors.index.json")
-    name = str(below.parent if below.name in usual and below.parent != Path() else below)
+    return printable(str(below.parent if below.name in usual and below.parent != Path() else below))
+
+
+def printable(name: str) -> str:
+    """Quoted if it has characters that would steer a terminal."""
     return name if name.isprintable() else ascii(name)
+
+
+def common_folder(paths: Sequence[str]) -> Path:
+    """The folder that some files or URLs share.
+
+    Example:
+        >>> str(common_folder(["/nets/a/1.safetensors", "/nets/ab/1.safetensors"]))
+        '/nets'
+    """
+    try:
+        return Path(os.path.commonpath([os.path.dirname(path) for path in paths]))
+    except ValueError:  # none, or files and URLs
+        return Path("/")

@@ -4,19 +4,24 @@ from transformer_nfn.hub.bulk import Bulk, Tally
 from transformer_nfn.hub.errors import HubError
 from transformer_nfn.hub.fingerprint_task import MEMORY, FingerprintTask, stored_fingerprints
 from transformer_nfn.hub.items import Item
+from transformer_nfn.hub.manifests import SUFFIXES as MANIFESTS
+from transformer_nfn.hub.rank_task import RankTask, stored_ranks
 from transformer_nfn.hub.sources import list_items
 from transformer_nfn.hub.store import Results
 from transformer_nfn.hub.work import Task
 
 __all__ = [
+    "MANIFESTS",
     "MEMORY",
     "Bulk",
     "FingerprintTask",
     "HubError",
     "Item",
+    "RankTask",
     "Results",
     "Tally",
     "Task",
     "list_items",
     "stored_fingerprints",
+    "stored_ranks",
 ]

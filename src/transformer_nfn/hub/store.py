@@ -59,6 +59,14 @@ class Results:
         self.task = self._described(task)
         self._shards.sweep(_SWEEP_AGE)
 
+    @staticmethod
+    def there(url: str) -> bool:
+        """Whether a folder holds results."""
+        try:
+            return bool(ShardFolder(url).read_bytes(NAME))
+        except OSError:
+            return False
+
     def _described(self, task: Mapping[str, Any] | None) -> dict[str, Any]:
         try:
             there = json.loads(self._root.read_bytes(NAME))

@@ -3,11 +3,12 @@
 import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from transformer_nfn.checkpoints import CheckpointError
-from transformer_nfn.identity.fingerprinting import Fingerprint, fingerprint
+from transformer_nfn.identity.fingerprinting import Fingerprint, check_choice, fingerprint
 from transformer_nfn.jobs import Done, Executor, InProcess
 
 _INDEX = ".safetensors.index.json"
@@ -59,20 +60,25 @@ def natural(path: Path) -> list[tuple[int, str]]:
 
 
 def fingerprints(
-    paths: Sequence[Path],
+    paths: Sequence[str | Path],
     executor: Executor | None = None,
     track: Track = lambda outcomes: outcomes,
+    *,
+    blocks: str = "all",
 ) -> tuple[list[Fingerprint], dict[str, str]]:
     """Fingerprints of many files in their order, and what is wrong with those that have none.
 
     Args:
-        paths: The files.
+        paths: The files, or their URLs.
         executor: Where to compute; in this process if None.
         track: Is given the outcomes and passes them on, to show progress.
+        blocks: Which blocks are read, see `fingerprint`.
     """
-    done: dict[Path, Fingerprint] = {}
-    broken: dict[Path, str] = {}
-    for outcome in track((executor or InProcess()).run(try_fingerprint, paths)):
+    check_choice(blocks)  # a wrong word is reported before anything is read
+    function = partial(try_fingerprint, blocks=blocks)
+    done: dict[str | Path, Fingerprint] = {}
+    broken: dict[str | Path, str] = {}
+    for outcome in track((executor or InProcess()).run(function, paths)):
         if not isinstance(outcome, Done):
             broken[outcome.job] = outcome.error.strip().splitlines()[-1]
         elif isinstance(outcome.result, str):
@@ -84,9 +90,9 @@ def fingerprints(
     }
 
 
-def try_fingerprint(path: Path) -> Fingerprint | str:
+def try_fingerprint(path: str | Path, *, blocks: str = "all") -> Fingerprint | str:
     """A fingerprint, or why there is none; a broken file is no reason to stop."""
     try:
-        return fingerprint(path)
+        return fingerprint(path, blocks=blocks)
     except (CheckpointError, OSError) as error:
         return str(error)

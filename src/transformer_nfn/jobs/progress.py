@@ -25,9 +25,13 @@ class Meter:
     Args:
         total: Units in all, those done already among them.
         done_already: Units that were done before this session.
+        detail: What else there is to say, in words.
     """
 
-    def __init__(self, total: int, done_already: int) -> None:
+    def __init__(
+        self, total: int, done_already: int, detail: Callable[[], str] | None = None
+    ) -> None:
+        self._detail = detail
         self.total = total
         self.done_already = done_already
         self.done = 0
@@ -68,6 +72,8 @@ class Meter:
             parts.append(f"{self.rate * 60:.1f}/min" if slow else f"{self.rate:.1f}/s")
         eta = self.eta
         parts.append("ETA -:--:--" if eta is None else f"ETA {_clock(eta)}")
+        if self._detail is not None:
+            parts.append(self._detail())
         return ", ".join(parts)
 
 
@@ -79,6 +85,7 @@ def track(
     *,
     disable: bool = False,
     weight: Callable[[Outcome], int] | None = None,
+    detail: Callable[[], str] | None = None,
     console: Console | None = None,
 ) -> Iterator[Outcome]:
     """Pass outcomes on, and show on stderr how far they are.
@@ -93,13 +100,14 @@ def track(
         describe: What is being done, in a few words.
         disable: Show nothing.
         weight: Units that an outcome counts for; one if None.
+        detail: Further words, asked for each time the progress is shown.
         console: Where to write instead of stderr.
     """
     if disable:
         yield from outcomes
         return
     console = console or Console(stderr=True)
-    meter = Meter(total, done_already)
+    meter = Meter(total, done_already, detail)
     show = _bar if console.is_terminal else _lines
     yield from show(_counted(outcomes, meter, weight), meter, describe, console)
 

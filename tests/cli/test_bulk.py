@@ -1,0 +1,81 @@
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.checkpoints import made
+from tests.cli.test_zoo import tnfn
+from tests.hub.nets import some_nets, upload
+from transformer_nfn.checkpoints import Checkpoint, rewrite
+from transformer_nfn.hub import HubError, Results
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """Three nets, a copy of one, and a file that is none."""
+    home = some_nets(tmp_path / "nets")
+    with Checkpoint(home / "0" / "0.safetensors") as checkpoint:
+        rewrite(checkpoint, [], home / "copy.safetensors")
+    (home / "broken.safetensors").write_bytes(b"no")
+    return home
+
+
+def figures(*arguments: object) -> dict[str, object]:
+    result = tnfn(*arguments, "--json")
+    assert result.exit_code == 0, result.output
+    return json.loads(result.stdout)
+
+
+def test_fingerprints_go_into_a_folder_and_only_once(folder: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    first = figures("fingerprint", folder, "--out", out)
+    assert (first["files"], first["done"], first["errors"]) == (5, 5, 1)
+    assert first["status"] == {"ok": 4, "broken": 1}
+    assert list(first["reasons"]) == [str(folder / "broken.safetensors")]
+    assert first["bytes_read"] > 10_000
+    result = tnfn("fingerprint", folder, "--out", out)
+    assert "0 new or changed" in result.stdout
+    assert "broken.safetensors" in result.stderr
+    assert len(Results(str(out)).rows()) == 5
+
+
+def test_dedup_makes_or_takes_a_folder_of_fingerprints(folder: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    made_one = figures("dedup", folder, "--out", out)
+    taken = figures("dedup", out)
+    assert (taken["files"], taken["copies"]) == (made_one["files"], made_one["copies"]) == (4, 1)
+    assert "copy of 0/0.safetensors" in tnfn("dedup", out).stdout
+    few = figures("dedup", folder)
+    assert [row["kinship"] for row in few["table"]] == [row["kinship"] for row in taken["table"]]
+
+
+def test_some_blocks_only(tmp_path: Path) -> None:
+    made.save(made.model("gpt2", n_layer=4), tmp_path / "nets")
+    all_of_it, some = tmp_path / "all", tmp_path / "some"
+    whole = figures("fingerprint", tmp_path / "nets", "--out", all_of_it)
+    part = figures("fingerprint", tmp_path / "nets", "--out", some, "--blocks", "first,last")
+    assert part["bytes_read"] < whole["bytes_read"]
+    parts = Results(str(some)).rows()["parts"].to_pylist()[0]
+    assert parts == ["attention 0", "mlp 0", "attention 3", "mlp 3", "tokens"]
+    refused = tnfn("fingerprint", tmp_path / "nets", "--out", some)
+    assert isinstance(refused.exception, HubError)
+    shown = tnfn("fingerprint", tmp_path / "nets", "--blocks", "middle").stdout
+    assert '"attention 2"' in shown
+
+
+def test_urls_and_manifests(folder: Path, tmp_path: Path, memory: str) -> None:
+    upload(folder, f"{memory}/nets")
+    found = figures("fingerprint", f"{memory}/nets", "--out", f"{memory}/out")
+    assert found["status"] == {"ok": 4, "broken": 1}
+    (tmp_path / "list.txt").write_text(f"{memory}/nets/copy.safetensors\nnets/1/1.safetensors\n")
+    lines = tnfn("fingerprint", tmp_path / "list.txt").stdout.splitlines()
+    assert [json.loads(line)["path"] for line in lines if line.startswith("{")] == [
+        str(folder / "1" / "1.safetensors"),
+        "memory:///hub/nets/copy.safetensors",
+    ]
+
+
+def test_where_nothing_can_be_read_the_exit_code_is_1(tmp_path: Path) -> None:
+    (tmp_path / "nets").mkdir()
+    (tmp_path / "nets" / "a.safetensors").write_bytes(b"no")
+    assert tnfn("fingerprint", tmp_path / "nets", "--out", tmp_path / "out").exit_code == 1
