@@ -48,6 +48,37 @@ def changed(start: Path, out: Path, edit: Callable[[WeightBatch], WeightBatch]) 
         return rewrite(checkpoint, checkpoint.pack(1, batch).items(), out)
 
 
+# ----------------------------------------------------------------------------- some blocks only
+
+
+@pytest.mark.parametrize("family", [*made.FAMILIES, "zoo-residual"])
+def test_some_blocks_have_the_numbers_of_all_and_the_group_changes_nothing(
+    family: str, tmp_path: Path
+) -> None:
+    start = net(family, tmp_path / "a")
+    other = moved(start, tmp_path / "b")
+    whole = fingerprint(start)
+    for choice, number in (("first", 0), ("middle", 1), ("last", 1)):
+        some = fingerprint(start, blocks=choice)
+        assert list(some.parts) == [f"attention {number}", f"mlp {number}", "tokens"]
+        for name in list(some.parts)[:-1]:
+            assert torch.equal(some.parts[name], whole.parts[name])
+        assert distance(some, fingerprint(other, blocks=choice)).kinship == "copy"
+        assert distance(some, whole).kinship == "stranger"  # never compared
+    assert len(fingerprint(start, blocks="first,last").parts) == 5
+
+
+def test_nets_without_skip_connections_are_read_whole(tmp_path: Path) -> None:
+    start = net("zoo-paper", tmp_path / "a")
+    assert distance(fingerprint(start), fingerprint(start, blocks="first")).largest == 0
+
+
+@pytest.mark.parametrize("choice", ["", "second", "last,first", "first,first", "all,first"])
+def test_what_is_no_choice_of_blocks(choice: str, tmp_path: Path) -> None:
+    with pytest.raises(CheckpointError, match="all, or some of first,middle,last"):
+        fingerprint(net("zoo-paper", tmp_path / "a"), blocks=choice)
+
+
 # ---------------------------------------------------------------------------- what must not count
 
 

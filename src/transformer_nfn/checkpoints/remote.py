@@ -8,7 +8,7 @@ from transformer_nfn.checkpoints.errors import CheckpointError, UnreadableError
 
 #: Least bytes of a request: about what arrives in the time that a request takes anyway, so that
 #: a header is one request, and so is a small network.
-AHEAD = 2**18
+AHEAD = 2**17
 
 
 class RemotePath:

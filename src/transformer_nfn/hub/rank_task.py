@@ -1,20 +1,30 @@
-"""Predicted accuracies as bulk work, and the best of them."""
+"""Predicted accuracies as bulk work, and the best of them.
+
+The room `bench` takes a second to import, so only those who rank do it.
+"""
 
 import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa  # type: ignore[import-untyped]
 import pyarrow.compute as pc  # type: ignore[import-untyped]
 import torch
 
-from transformer_nfn.bench import BenchError, Net, Ranked, check_net, load_predictor, rank_nets
 from transformer_nfn.checkpoints import CheckpointError, TensorFiles
 from transformer_nfn.hub.store import Results
 
-_model = lru_cache(maxsize=1)(load_predictor)  # once in a worker, not with each batch
+if TYPE_CHECKING:
+    from transformer_nfn.bench import Net, Ranked
+
+
+@lru_cache(maxsize=1)  # once in a worker, not with each batch
+def _model(name: str) -> Any:
+    from transformer_nfn.bench import load_predictor
+
+    return load_predictor(name)
 
 
 @dataclass(frozen=True)
@@ -41,8 +51,10 @@ class RankTask:
             {"predicted": pa.float64(), "outside": pa.float64(), "warning": pa.string()}
         )
 
-    def read(self, path: str) -> tuple[Net, int]:
+    def read(self, path: str) -> "tuple[Net, int]":
         """The weights of a file and the bytes that they took; all is checked before any is read."""
+        from transformer_nfn.bench import BenchError, Net, check_net
+
         shape = _model(self.model).description.shape
         with TensorFiles(path) as files:
             entries = files.entries
@@ -60,15 +72,17 @@ class RankTask:
             metadata = dict(files.shards[0][1].metadata)
             return Net(path, row.numpy(), metadata), files.bytes_read
 
-    def columns(self, found: Sequence[Net]) -> list[dict[str, Any]]:
+    def columns(self, found: "Sequence[Net]") -> list[dict[str, Any]]:
         """A row for each."""
+        from transformer_nfn.bench import rank_nets
+
         return [
             {"predicted": one.predicted, "outside": one.outside, "warning": one.warning}
             for one in rank_nets(_model(self.model), found)
         ]
 
 
-def stored_ranks(results: Results, listing: pa.Table, most: int) -> list[Ranked]:
+def stored_ranks(results: Results, listing: pa.Table, most: int) -> "list[Ranked]":
     """The best of the listed files that a folder of results has predictions of.
 
     Args:
@@ -76,6 +90,8 @@ def stored_ranks(results: Results, listing: pa.Table, most: int) -> list[Ranked]
         listing: What is there now.
         most: How many at most.
     """
+    from transformer_nfn.bench import Ranked
+
     names = ["status", "predicted", "outside", "warning"]
     table = results.rows(names)
     chosen = pc.is_in(table["path"], listing["path"].combine_chunks())
