@@ -114,6 +114,25 @@ def test_a_file_that_changes_while_it_is_read_is_read_again_next_time(tmp_path: 
     assert rows(out)["0.safetensors"]["status"] == "ok"
 
 
+class Interrupted(InProcess):
+    """Ctrl-C after the first batch."""
+
+    def run(self, function: Any, jobs: Any) -> Iterator[Any]:
+        for job in jobs:
+            yield Done(job, function(job), 0.0)
+            raise KeyboardInterrupt
+
+
+def test_what_was_committed_before_an_interruption_is_kept(tmp_path: Path) -> None:
+    home, out = some_nets(tmp_path / "nets", 20), tmp_path / "out"
+    bulk = Bulk(FingerprintTask(), [str(home)], str(out))
+    with pytest.raises(KeyboardInterrupt):
+        bulk.run(Interrupted())
+    assert len(rows(out)) == 8
+    assert run(home, out)[1] == 12
+    assert len(rows(out)) == 20
+
+
 class Dying(InProcess):
     """Workers die of one file, and of every batch that has it."""
 
@@ -154,12 +173,13 @@ def sizes(batches: Sequence[Any]) -> list[list[int]]:
 def test_batches_are_bounded_in_files_and_bytes() -> None:
     numbers = [1, 1, 1, 9, 1, 30, 1]
     items = pa.table({"path": [str(n) for n in range(7)], "size": numbers, "version": ["v"] * 7})
-    dealt = list(deal(items, 1, files=3, most_bytes=10))
+    dealt = list(deal(items, 1, files=(3, 3), many_bytes=(10, 10)))
     assert [n for batch in sizes(dealt) for n in batch] == numbers
     assert all(len(batch) <= 3 and sum(batch[:-1]) <= 10 for batch in sizes(dealt))
     assert len({batch.name for batch in dealt}) == len(dealt)
-    assert list(deal(items, 1, files=3, most_bytes=10)) == dealt
+    assert list(deal(items, 1, files=(3, 3), many_bytes=(10, 10))) == dealt
     assert list(deal(items.slice(0, 0), 1)) == []
+    assert sizes(list(deal(items, 1, files=(2, 9)))) == [[1, 1], [1, 9], [1, 30], [1]]
 
 
 def test_from_and_to_a_url(tmp_path: Path, memory: str) -> None:

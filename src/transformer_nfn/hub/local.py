@@ -40,6 +40,7 @@ def look(path: str) -> Item:
     Raises:
         OSError: If it is not there.
     """
+    path = os.path.abspath(path)
     if not path.endswith(INDEX):
         file = os.stat(path)
         pieces = [Piece(file.st_size, str(file.st_mtime_ns))]

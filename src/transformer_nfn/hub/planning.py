@@ -12,10 +12,12 @@ import pyarrow.compute as pc  # type: ignore[import-untyped]
 from transformer_nfn.hub.items import Item
 from transformer_nfn.hub.store import FINAL
 
-#: Most files of a batch, and about most bytes: minutes of work, of which nothing is kept if a
-#: worker dies. 2 PB are some 30,000 batches.
-FILES = 512
-BYTES = 2**36
+#: Fewest and most files of a batch, and about its bytes: minutes of work, of which nothing is kept
+#: if a worker dies. 2 PB are some 30,000 batches.
+FILES = 8, 512
+BYTES = 2**30, 2**36
+#: Batches that a smaller run is cut into all the same, for many workers and steady progress.
+_BATCHES = 64
 
 
 class Batch(NamedTuple):
@@ -37,7 +39,12 @@ def open_items(listing: pa.Table, known: pa.Table) -> pa.Table:
     return listing.join(final.select(keys), keys, join_type="left anti").sort_by("path")
 
 
-def deal(items: pa.Table, run: int, files: int = FILES, most_bytes: int = BYTES) -> Iterator[Batch]:
+def deal(
+    items: pa.Table,
+    run: int,
+    files: tuple[int, int] = FILES,
+    many_bytes: tuple[int, int] = BYTES,
+) -> Iterator[Batch]:
     """Cut sorted items into batches, which are made one by one as they are drawn.
 
     The name of a batch says which run it is of and what it holds, so two workers or two equal runs
@@ -46,12 +53,12 @@ def deal(items: pa.Table, run: int, files: int = FILES, most_bytes: int = BYTES)
     Args:
         items: A listing.
         run: See `Results.next_run`.
-        files: Most items of a batch.
-        most_bytes: Most bytes of a batch, but for its last item.
+        files: Bounds of the largest number of items of a batch.
+        many_bytes: Bounds of its largest number of bytes, but for its last item.
     """
-    by_count = np.arange(len(items)) // files
-    before = np.cumsum(items["size"].to_numpy()) - items["size"].to_numpy()
-    by_size = before // most_bytes
+    sizes = items["size"].to_numpy()
+    by_count = np.arange(len(items)) // np.clip(len(items) // _BATCHES, *files)
+    by_size = (np.cumsum(sizes) - sizes) // np.clip(sizes.sum() // _BATCHES, *many_bytes)
     new = (np.diff(by_count, prepend=-1) != 0) | (np.diff(by_size, prepend=-1) != 0)
     starts = np.flatnonzero(new)
     for start, end in pairwise([*starts, len(items)]):

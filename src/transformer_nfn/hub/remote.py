@@ -37,6 +37,7 @@ def look(url: str) -> Item:
         OSError: If it is not there.
     """
     fs, path = url_to_fs(url)
+    url = fs.unstrip_protocol(path)  # spelled as in a listing
     folder, _, name = path.rpartition("/")
     fs.invalidate_cache(folder)
     if not name.endswith(INDEX):
