@@ -63,14 +63,15 @@ def test_bad_files_are_rows_with_a_reason(tmp_path: Path) -> None:
     (home / "broken.safetensors").write_bytes(b"no")
     (home / "pickle.safetensors").write_bytes(b"\x80\x02" + b"a" * 100)
     Path(os.fsdecode(os.fsencode(home) + b"/\xff.safetensors")).write_bytes(b"no")
-    (home / "list.txt").write_text("\n".join(["0/0.safetensors", "none.safetensors", "a.bin"]))
+    (home / "list.txt").write_text("\n".join(["0/0.safetensors", "none.safetensors", "a.bin", "0"]))
     bulk, _ = run(home, out)
     counts, reasons = bulk.standing()
     assert counts == {"ok": 1, "broken": 2, "failed": 1}
     assert "too few" in reasons[str(home / "broken.safetensors")]
     assert run(home, out)[1] == 1  # only what could not be read is tried again
     _, done = run(home / "list.txt", out)
-    assert done == 2
+    assert done == 3
+    assert "is a folder" in rows(out)["0"]["reason"]
     assert rows(out)["none.safetensors"]["status"] == "failed"
     assert "No such file" in rows(out)["a.bin"]["reason"]
 

@@ -68,6 +68,8 @@ def test_a_url_gives_the_same_as_the_folder(tmp_path: Path, shards: Path, memory
     for row in found:
         assert tuple(row.values()) == look(row["path"])
     assert paths(found[0]["path"]) == [found[0]["path"]]
+    with pytest.raises(IsADirectoryError):
+        look(f"{memory}/0")
 
 
 def test_manifests_of_every_kind(tmp_path: Path) -> None:

@@ -1,6 +1,7 @@
 """Checkpoints on a local disk: all under a folder, and one as it is now."""
 
 import os
+import stat
 from collections.abc import Iterator
 
 from transformer_nfn.hub.items import CONFIG, INDEX, Item, Piece, is_piece, items_of, version_of
@@ -43,6 +44,9 @@ def look(path: str) -> Item:
     path = os.path.abspath(path)
     if not path.endswith(INDEX):
         file = os.stat(path)
+        if stat.S_ISDIR(file.st_mode):  # its own time says nothing of the files in it
+            os.scandir(path).close()  # complains if it cannot be listed
+            raise IsADirectoryError("it is a folder; name the files in it")
         pieces = [Piece(file.st_size, str(file.st_mtime_ns))]
         config = os.path.join(os.path.dirname(path), CONFIG)
         try:

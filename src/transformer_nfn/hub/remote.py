@@ -41,7 +41,10 @@ def look(url: str) -> Item:
     folder, _, name = path.rpartition("/")
     fs.invalidate_cache(folder)
     if not name.endswith(INDEX):
-        pieces = [_piece(fs.info(path))]
+        info = fs.info(path)
+        if info.get("type") == "directory":
+            raise IsADirectoryError("it is a folder; name the files in it")
+        pieces = [_piece(info)]
         with suppress(FileNotFoundError):
             pieces.append(_piece(fs.info(f"{folder}/{CONFIG}")))
         return Item(url, pieces[0].size, version_of(pieces))
