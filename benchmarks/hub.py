@@ -4,8 +4,8 @@
     python benchmarks/hub.py --ray --json           # the same on all cores
     python benchmarks/hub.py --quick --json
 
-The files are links to 64 nets, every hundredth is one of five bad ones. Processor time for a file is
-compared between a tenth of the files and all of them.
+The files are links to 64 nets, every hundredth is one of five bad ones. Processor time for a file
+is compared between a tenth of the files and all of them.
 """
 
 import argparse

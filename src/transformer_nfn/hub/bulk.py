@@ -122,7 +122,7 @@ def _size(count: int) -> str:
 
     Example:
         >>> _size(1_234_567)
-        '1.2 MB'
+        '1.23 MB'
     """
     amount = float(count)
     for unit in ("B", "kB", "MB", "GB", "TB"):
