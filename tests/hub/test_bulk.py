@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from tests.checkpoints import made
@@ -40,6 +41,15 @@ def test_a_second_run_does_only_what_is_new_or_changed(tmp_path: Path) -> None:
     assert after["1.safetensors"] == before["1.safetensors"]
     assert after["0.safetensors"]["numbers"] != before["0.safetensors"]["numbers"]
     assert bulk.standing() == ({"ok": 4}, {})
+
+
+def test_results_are_a_manifest_of_their_own(tmp_path: Path) -> None:
+    home, out = some_nets(tmp_path / "nets"), tmp_path / "out"
+    bulk, _ = run(home, out)
+    manifest = tmp_path / "all.parquet"
+    pq.write_table(bulk.results.rows(["size", "version"]), manifest)
+    assert run(manifest, out)[1] == 0
+    assert run(manifest, tmp_path / "other")[1] == 3
 
 
 def test_stored_fingerprints_are_those_of_the_files(tmp_path: Path) -> None:

@@ -12,8 +12,6 @@ from transformer_nfn.hub.errors import HubError
 
 #: Endings of manifests: a table with the column `path`, or a path on each line.
 SUFFIXES = (".parquet", ".csv", ".jsonl", ".txt")
-#: Begins the versions that a manifest gives, which only another manifest can be compared with.
-GIVEN = "="
 
 
 def read_manifest(source: str) -> tuple[pa.Array, pa.Array | None, pa.Array | None]:
@@ -37,8 +35,7 @@ def read_manifest(source: str) -> tuple[pa.Array, pa.Array | None, pa.Array | No
         return paths, None, None
     sizes = pc.fill_null(table["size"].cast(pa.int64()), 0)
     versions = pc.fill_null(table["version"].cast(pa.string()), "")
-    marked = pc.binary_join_element_wise(pa.scalar(GIVEN), versions, "")
-    return paths, sizes.combine_chunks(), marked.combine_chunks()
+    return paths, sizes.combine_chunks(), versions.combine_chunks()
 
 
 def _read(file: Any, source: str) -> pa.Table:

@@ -16,7 +16,10 @@ _STAMPS = (
 
 
 def walk(url: str) -> Iterator[Item]:
-    """All checkpoints under a URL, by one flat listing; about 1 kB of memory for each file."""
+    """All checkpoints under a URL, by one flat listing; about 1 kB of memory for each file.
+
+    Where a listing has only names, as on http, items have no version.
+    """
     fs, home = url_to_fs(url)
     fs.invalidate_cache()
     folders: dict[str, dict[str, Piece]] = {}
@@ -27,7 +30,9 @@ def walk(url: str) -> Iterator[Item]:
         if is_piece(name) and not hidden:
             folders.setdefault(folder, {})[name] = _piece(info)
     for folder, pieces in folders.items():
-        yield from items_of(f"{fs.unstrip_protocol(folder)}/", pieces)
+        known = all(piece.stamp for piece in pieces.values())
+        for item in items_of(f"{fs.unstrip_protocol(folder)}/", pieces):
+            yield item if known else item._replace(version="")
 
 
 def look(url: str) -> Item:

@@ -17,7 +17,7 @@ from transformer_nfn.hub.manifests import SUFFIXES, read_manifest
 LISTING = pa.schema({"path": pa.string(), "size": pa.int64(), "version": pa.string()})
 #: Items that are Python objects at a time.
 _CHUNK = 2**16
-#: Requests at a time where each file of a manifest is asked for its version.
+#: Requests at a time where each file is asked for its version.
 _THREADS = 32
 
 
@@ -64,17 +64,30 @@ def _list(source: str) -> Iterator[pa.Table]:
         walked = remote.walk(source) if far else local.walk(os.path.abspath(source))
         yield from _tables(walked)
     else:
-        yield from _tables([_look_or_not(source if far else os.path.abspath(source))])
+        yield from _tables([Item(source if far else os.path.abspath(source), 0, "")])
 
 
 def _listed(source: str) -> Iterator[pa.Table]:
     paths, sizes, versions = read_manifest(source)
     if sizes is not None and versions is not None:
         yield pa.table([paths, sizes, versions], schema=LISTING)
-        return
-    with ThreadPoolExecutor(_THREADS) as threads:  # a request each, if they are far
-        for start in range(0, len(paths), _CHUNK):
-            yield from _tables(threads.map(_look_or_not, paths[start : start + _CHUNK].to_pylist()))
+    else:
+        yield from _tables(Item(path.as_py(), 0, "") for path in paths)
+
+
+def _tables(items: Iterable[Item]) -> Iterator[pa.Table]:
+    """Items in tables; those without a version are looked at, far ones many at a time."""
+    waiting = iter(items)
+    with ThreadPoolExecutor(_THREADS) as threads:
+        while chunk := list(islice(waiting, _CHUNK)):
+            bare = [item.path for item in chunk if not item.version]
+            if bare:
+                far = threads.map(_look_or_not, [path for path in bare if "://" in path])
+                chunk = [item for item in chunk if item.version]
+                chunk += [*far, *(_look_or_not(path) for path in bare if "://" not in path)]
+            paths, sizes, versions = zip(*chunk, strict=True)
+            columns = [_text(paths), pa.array(sizes, pa.int64()), _text(versions)]
+            yield pa.table(columns, schema=LISTING)
 
 
 def _look_or_not(path: str) -> Item:
@@ -83,13 +96,6 @@ def _look_or_not(path: str) -> Item:
         return look(path)
     except Exception:  # of any library behind a URL
         return Item(path, 0, "")
-
-
-def _tables(items: Iterable[Item]) -> Iterator[pa.Table]:
-    waiting = iter(items)
-    while chunk := list(islice(waiting, _CHUNK)):
-        paths, sizes, versions = zip(*chunk, strict=True)
-        yield pa.table([_text(paths), pa.array(sizes, pa.int64()), _text(versions)], schema=LISTING)
 
 
 def _text(words: Sequence[str]) -> pa.Array:

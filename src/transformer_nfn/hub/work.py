@@ -8,7 +8,6 @@ import pyarrow as pa  # type: ignore[import-untyped]
 
 from transformer_nfn.checkpoints import CheckpointError, UnreadableError
 from transformer_nfn.hub.items import Item
-from transformer_nfn.hub.manifests import GIVEN
 from transformer_nfn.hub.planning import Batch
 from transformer_nfn.hub.sources import look
 from transformer_nfn.hub.store import COLUMNS, Results
@@ -79,13 +78,15 @@ def to_table(task: Task, rows: list[dict[str, Any]]) -> pa.Table:
 
 
 def _try(task: Task, item: Item) -> tuple[dict[str, Any], Any]:
-    """The row of an item, and what was read of it; its version is that of what was read."""
+    """The row of an item, and what was read of it.
+
+    Its version is the listing's, with which the next listing is compared. If the file changed since
+    then, it is read once more next time.
+    """
     start = time.perf_counter()
     row, found = _row(item, "failed"), None
     try:
         before = look(item.path)
-        if not item.version.startswith(GIVEN):  # what a manifest says of versions is its own
-            row["version"] = before.version
         row["size"] = before.size
         more, found = _read(task, item.path)
         if look(item.path) != before:  # and then it may well look broken
