@@ -109,7 +109,7 @@ def plan(
         figures = {
             "cells": len(bench.names),
             "missing": len(bench.jobs),
-            "cpu_seconds": round(total, 1),
+            "cpu_seconds": float(f"{total:.3g}"),
             "seconds": round(total / cpus),
             "by_model": {name: round(cost, 1) for name, cost in by_model.items()},
         }
