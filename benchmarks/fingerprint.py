@@ -36,11 +36,11 @@ from transformer_nfn.identity import (
     NEAR,
     Distance,
     Fingerprint,
+    Index,
     apply_element,
     distance,
     fingerprint,
     fingerprints,
-    group_copies,
     random_net_element,
 )
 
@@ -266,7 +266,7 @@ def trained(zoo: str, runs: int, work: Path) -> dict[str, float]:
     prints, broken = fingerprints(paths)
     assert not broken
     run = [path.name.partition("-")[0] for path in paths]
-    links = group_copies(prints).links
+    links = Index.of(prints).pairs()
     within = sum(run[i] == run[j] for i, j, _, _ in links)
     pairs = len(run) * (len(run) - 1) // 2
     same = sum(run.count(one) - 1 for one in run) // 2

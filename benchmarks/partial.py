@@ -34,7 +34,6 @@ from transformer_nfn.identity import (
     distance,
     fingerprint,
     fingerprints,
-    group_copies,
 )
 
 CHOICES = ("all", "first", "middle", "last", "first,last", "first,middle,last")
@@ -138,7 +137,7 @@ def trained(zoo: str, runs: int, work: Path) -> dict[str, dict[str, int]]:
     for choice in ("all", "first", "last"):
         prints, broken = fingerprints(paths, blocks=choice)
         assert not broken
-        links = group_copies(prints).links
+        links = Index.of(prints).pairs()
         within = sum(run[i] == run[j] for i, j, _, _ in links)
         found[choice] = {
             "pairs_of_a_run": same,

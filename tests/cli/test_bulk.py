@@ -1,13 +1,16 @@
 import json
+import os
 from pathlib import Path
 
+import pyarrow.parquet as pq
 import pytest
+from pyarrow import csv
 
 from tests.checkpoints import made
 from tests.cli.test_zoo import tnfn
 from tests.hub.nets import some_nets, upload
 from transformer_nfn.checkpoints import Checkpoint, rewrite
-from transformer_nfn.hub import HubError, Results
+from transformer_nfn.hub import HubError, Results, load_forest
 
 
 @pytest.fixture
@@ -47,6 +50,54 @@ def test_dedup_makes_or_takes_a_folder_of_fingerprints(folder: Path, tmp_path: P
     assert "copy of 0/0.safetensors" in tnfn("dedup", out).stdout
     few = figures("dedup", folder)
     assert [row["kinship"] for row in few["table"]] == [row["kinship"] for row in taken["table"]]
+
+
+def test_kin_are_kept_beside_the_fingerprints(folder: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    first = figures("dedup", folder, "--out", out)
+    assert (first["networks"], first["copies"]) == (3, 1)
+    kept = (out / "kin.pq").read_bytes()
+    assert len(load_forest(Results(str(out))).keys) == 3
+    assert figures("dedup", out)["copies"] == 1
+    assert (out / "kin.pq").read_bytes() == kept
+    with Checkpoint(folder / "copy.safetensors") as checkpoint:
+        rewrite(checkpoint, [], folder / "again.safetensors")
+    made.zoo_net(folder / "new.safetensors", "residual", 7)
+    more = figures("dedup", folder, "--out", out)
+    assert (more["files"], more["networks"], more["copies"]) == (6, 4, 2)
+    (out / "kin.pq").write_bytes(b"no")
+    assert figures("dedup", folder, "--out", out) == more
+    assert len(load_forest(Results(str(out))).keys) == 4
+
+
+def test_the_whole_table_is_written(folder: Path, tmp_path: Path) -> None:
+    for name, read in (("kin.parquet", pq.read_table), ("kin.csv", csv.read_csv)):
+        found = figures("dedup", folder, "--to", tmp_path / name)
+        table = read(tmp_path / name)
+        assert table["path"].to_pylist() == [row["path"] for row in found["table"]]
+        assert table["kinship"].to_pylist() == [row["kinship"] for row in found["table"]]
+    assert tnfn("dedup", folder, "--to", tmp_path / "kin.txt").exit_code == 2
+
+
+def test_of_many_files_only_kin_are_listed(tmp_path: Path) -> None:
+    home = some_nets(tmp_path / "nets")
+    for number in range(110):
+        os.link(home / "0" / "0.safetensors", home / f"{number}.safetensors")
+    found = figures("dedup", home)
+    assert (found["files"], found["networks"], len(found["table"])) == (113, 3, 111)
+    assert "and 11 more: --to" in tnfn("dedup", home).stdout
+
+
+def test_the_nearest_are_named(folder: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    figures("fingerprint", folder, "--out", out)
+    found = figures("nearest", folder / "copy.safetensors", out, "--top", 3)
+    assert [row["kinship"] for row in found["nearest"]] == ["copy", "copy", "stranger"]
+    assert tnfn("nearest", folder / "copy.safetensors", out).stdout.startswith("copy      0.0e+00")
+    made.save(made.model("gpt2"), tmp_path / "gpt2")
+    other = tnfn("nearest", tmp_path / "gpt2", out)
+    assert other.exit_code == 1
+    assert "none of 4 files has the shape gpt2" in other.stdout
 
 
 def test_some_blocks_only(tmp_path: Path) -> None:

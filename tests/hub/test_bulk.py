@@ -10,9 +10,9 @@ import pytest
 from tests.checkpoints import made
 from tests.hub.nets import some_nets, upload
 from transformer_nfn.checkpoints import CheckpointError
-from transformer_nfn.hub import Bulk, FingerprintTask, HubError, Results, stored_fingerprints
+from transformer_nfn.hub import Bulk, FingerprintTask, HubError, Results, stored_index
 from transformer_nfn.hub.planning import deal
-from transformer_nfn.identity import distance, fingerprint
+from transformer_nfn.identity import Index, fingerprint
 from transformer_nfn.jobs import Done, Failed, InProcess
 
 
@@ -56,16 +56,15 @@ def test_stored_fingerprints_are_those_of_the_files(tmp_path: Path) -> None:
     home, out = some_nets(tmp_path / "nets"), tmp_path / "out"
     made.save(made.model("gpt2"), home / "gpt2")
     bulk, _ = run(home, out)
-    found = stored_fingerprints(bulk.results)
+    found = stored_index(bulk.results)
     assert len(found) == 4
-    for one in found:
-        expected = fingerprint(one.path)
-        assert (one.path, one.shape, one.dtype) == (expected.path, expected.shape, expected.dtype)
-        assert distance(one, expected).largest == 0
+    expected = Index.of([fingerprint(path) for path in found.paths])
+    assert found.keys() == expected.keys()  # shape, dtype, parts and all numbers
+    assert found.shapes == expected.shapes
     (home / "0" / "0.safetensors").unlink()
     again, _ = run(home, out)
-    assert len(stored_fingerprints(again.results)) == 4
-    assert len(stored_fingerprints(again.results, again.listing)) == 3
+    assert len(stored_index(again.results)) == 4
+    assert len(stored_index(again.results, again.listing)) == 3
 
 
 def test_bad_files_are_rows_with_a_reason(tmp_path: Path) -> None:
@@ -201,10 +200,9 @@ def test_from_and_to_a_url(tmp_path: Path, memory: str) -> None:
     assert done == 4
     assert bulk.standing()[0] == {"ok": 4}
     near, _ = run(home, tmp_path / "out")
-    pairs = zip(stored_fingerprints(bulk.results), stored_fingerprints(near.results), strict=True)
-    for far, local in pairs:
-        assert far.path.startswith("memory://")
-        assert distance(far, local).largest == 0
+    far = stored_index(bulk.results)
+    assert all(path.startswith("memory://") for path in far.paths)
+    assert far.keys() == stored_index(near.results).keys()
     assert run(f"{memory}/nets", f"{memory}/out")[1] == 0
     (home / "gpt2" / "config.json").write_text("{}")
     upload(home / "gpt2", f"{memory}/nets/gpt2")

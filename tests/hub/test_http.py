@@ -11,8 +11,8 @@ import pytest
 
 from tests.checkpoints import made
 from tests.hub.nets import some_nets
-from transformer_nfn.hub import Bulk, FingerprintTask, Results, stored_fingerprints
-from transformer_nfn.identity import distance, fingerprint
+from transformer_nfn.hub import Bulk, FingerprintTask, Results, stored_index
+from transformer_nfn.identity import Index, fingerprint
 from transformer_nfn.jobs import InProcess
 
 pytest.importorskip("aiohttp", reason="fsspec reads http with it")
@@ -87,9 +87,9 @@ def test_a_folder_on_the_web(server: Server, tmp_path: Path) -> None:
     (server.home / "broken.safetensors").write_bytes(b"no")
     first = run(server, tmp_path / "out")
     assert first.standing()[0] == {"ok": 3, "broken": 1}
-    for one in stored_fingerprints(first.results):
-        local = server.home / one.path.split("/", 3)[3]
-        assert distance(one, fingerprint(local)).largest == 0
+    found = stored_index(first.results)
+    local = [fingerprint(server.home / path.split("/", 3)[3]) for path in found.paths]
+    assert found.keys() == Index.of(local).keys()
     assert run(server, tmp_path / "out").tally.files == 0
     made.zoo_net(server.home / "0" / "0.safetensors", "residual", 9)  # same size, other ETag
     assert run(server, tmp_path / "out").tally.files == 1

@@ -59,9 +59,8 @@ def names(home: Path, paths: Iterable[str | Path]) -> set[str]:
 
 def test_copies_in_disguise_are_grouped(folder: Path) -> None:
     found = dedup(folder)
-    groups = {
-        frozenset(names(folder, (found.prints[i].path for i in group))) for group in found.groups
-    }
+    paths = found.index.paths
+    groups = {frozenset(names(folder, (paths[i] for i in group))) for group in found.groups}
     assert groups == {
         frozenset({"first", "again", "deep/disguised"}),
         frozenset({"tuned", "tuned-and-hidden"}),
@@ -69,9 +68,7 @@ def test_copies_in_disguise_are_grouped(folder: Path) -> None:
         frozenset({"llama"}),
     }
     families = {
-        frozenset(
-            names(folder, (found.prints[i].path for group in family for i in found.groups[group]))
-        )
+        frozenset(names(folder, (paths[link.file] for group in family for link in group)))
         for family in found.families
     }
     assert len(families) == 3
@@ -101,7 +98,7 @@ def test_the_table_names_the_nearest_of_what_came_before(folder: Path) -> None:
 
 def test_the_matrix_is_symmetric_and_empty_between_shapes(folder: Path) -> None:
     found = dedup(folder)
-    matrix = torch.from_numpy(found.matrix())
+    matrix = torch.from_numpy(found.matrix(found.order))
     assert torch.equal(matrix.isnan(), matrix.isnan().T)
     assert torch.allclose(matrix.nan_to_num(), matrix.nan_to_num().T)
     assert matrix.diagonal().nan_to_num(nan=1).max() == 0

@@ -1,11 +1,17 @@
-from itertools import product
-
 import numpy as np
 import pytest
 import torch
 
-from transformer_nfn.identity import COPY, NEAR, Fingerprint, Kinship, distance
-from transformer_nfn.identity.distances import Stack, copy_limit, summaries
+from transformer_nfn.identity import (
+    COPY,
+    NEAR,
+    Fingerprint,
+    Index,
+    Kinship,
+    Stack,
+    copy_limit,
+    distance,
+)
 
 
 def made_up(seed: int = 0, dtype: str = "float32", parts: int = 5, shape: str = "s") -> Fingerprint:
@@ -75,10 +81,22 @@ def test_other_shapes_are_infinitely_far() -> None:
 
 def test_many_at_once_are_the_same_as_two() -> None:
     prints = [made_up(0), near(made_up(0), 1e-6), made_up(2, parts=4), near(made_up(0), 0.1, 3)]
-    stack = Stack(prints)
-    for i, j in product(range(4), repeat=2):
-        far = distance(prints[i], prints[j])
-        rms, largest, median = (one[j] for one in summaries(stack.rows(i)))
-        assert (rms, largest, median) == pytest.approx((far.rms, far.largest, far.median))
-    pairs = {(i, j): kind for i, j, _, kind in stack.pairs()}
-    assert pairs == {(0, 1): "copy", (0, 3): "near copy", (1, 3): "near copy"}
+    stack = Stack.of(prints)
+    for i in range(4):
+        to_all = stack.judge_all(prints[i])
+        for j in range(4):
+            far = distance(prints[i], prints[j])
+            pair = stack.judge(np.array([i]), np.array([j]))
+            assert (pair.rms[0], pair.kinship(0)) == (pytest.approx(far.rms), far.kinship)
+            assert (to_all.rms[j], to_all.kinship(j)) == (pytest.approx(far.rms), far.kinship)
+    assert [(i, j, kind) for i, j, _, kind in Index.of(prints).pairs()] == [
+        (0, 1, "copy"), (0, 3, "near copy"), (1, 3, "near copy"),
+    ]  # fmt: skip
+
+
+def test_a_query_may_have_parts_that_no_other_has() -> None:
+    one = made_up()
+    more = Fingerprint("m", "s", "float32", {"head": torch.ones(16).double(), **one.parts})
+    judged = Stack.of([one, near(one, 1e-6)]).judge_all(more)
+    assert judged.rms[0] == pytest.approx(distance(one, more).rms)
+    assert (judged.kinship(0), judged.kinship(1)) == (Kinship.NEAR, Kinship.NEAR)

@@ -1,10 +1,9 @@
-"""`tnfn dedup`: copies in disguise and near copies under a folder."""
+"""`tnfn dedup`: copies in disguise and near copies among checkpoints."""
 
 import json
 import os
-from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -13,12 +12,21 @@ from transformer_nfn.cli.common import Json, Ray, interruptible, make_executor
 from transformer_nfn.cli.names import common_folder, short
 
 if TYPE_CHECKING:
-    from transformer_nfn.identity import Duplicates, Fingerprint
+    from transformer_nfn.hub import Results
+    from transformer_nfn.identity import Duplicates, Index, Row
+
+#: Of more files only those that have kin are listed, and at a terminal only the first so many.
+_LISTED = 100
+#: Pairs, in millions, from which on their comparison has a progress bar: about a second.
+_LONG = 1000
 
 
 def dedup(
     sources: Sources,
     plot: Annotated[Path | None, typer.Option(help="A PNG of all distances.")] = None,
+    to: Annotated[
+        Path | None, typer.Option(help="FILE.parquet or FILE.csv for the whole table.")
+    ] = None,
     out: Annotated[
         str | None,
         typer.Option(help="FOLDER for the fingerprints of many files, see `tnfn fingerprint`."),
@@ -32,70 +40,122 @@ def dedup(
     Copies are told by fingerprints; `tnfn same` proves it for two of them. In 16 bits a fine-tune
     by less than 1 % may look like a copy. Files that cannot be read are named and left out; exit
     code 1 if no file could be read. A FOLDER that `tnfn fingerprint` made can be given instead of
-    files.
+    files. Of more than 100 files only those that have kin are listed; --to writes all.
 
     Example: tnfn dedup checkpoints/ --plot distances.png
+    Example: tnfn dedup s3://hub/models --out prints --ray --to kin.parquet
     """
     from transformer_nfn.hub import Results
-    from transformer_nfn.identity import Kinship, group_copies
 
-    prints, broken = _fingerprints(sources, out, blocks, ray, as_json)
+    _check_table_name(to)
+    found = _find(sources, out, blocks, ray, as_json)
+    paths = found.index.paths
     folder = Path(sources[0])
     if out is not None or len(sources) > 1 or not folder.is_dir() or Results.there(sources[0]):
-        folder = common_folder([one.path for one in prints])
-    found = group_copies(prints, broken)
-    if plot is not None and prints:
+        folder = common_folder(paths)
+    if plot is not None and paths:
         _plot(found, folder, plot)
-    counts = {
-        "files": len(prints),
-        "networks": len(found.groups),
-        "families": len(found.families),
-        "copies": sum(row.kinship is Kinship.COPY for row in found.table()),
-        "near_copies": sum(row.kinship is Kinship.NEAR for row in found.table()),
-    }
+    if to is not None:
+        _write(found.table(), to)
+    rows = found.table(least=1 if len(paths) <= _LISTED else 2)
     if as_json:
-        rows = [asdict(row) for row in found.table()]
-        typer.echo(json.dumps({**counts, "table": rows, "broken": broken}))
+        figures = {**found.counts(), "table": [row._asdict() for row in rows]}
+        typer.echo(json.dumps({**figures, "broken": dict(found.broken)}))
     else:
-        _show(found, folder)
+        _show(rows[:_LISTED], folder)
+        if len(rows) > _LISTED:
+            typer.echo(f"and {len(rows) - _LISTED} more: --to FILE.parquet writes them all")
+        counts = found.counts()
         typer.echo(
             f"{counts['files']} files, {counts['networks']} networks in {counts['families']} "
             f"families; {counts['copies']} copies, {counts['near_copies']} near copies"
         )
-        for reason in broken.values():
+        for reason in found.broken.values():
             typer.echo(f"not read: {reason}", err=True)
-    if not prints:
+    if not paths:
         raise typer.Exit(1)
 
 
-def _fingerprints(
+def _find(
     sources: list[str], out: str | None, blocks: str, ray: str | None, as_json: bool
-) -> "tuple[list[Fingerprint], dict[str, str]]":
-    """Computed in memory, or with a folder of results in between, or taken from one."""
+) -> "Duplicates":
+    """From fingerprints computed in memory, or with a folder of results in between, or of one."""
     from transformer_nfn.checkpoints import CheckpointError
-    from transformer_nfn.hub import FingerprintTask, Results, stored_fingerprints
-    from transformer_nfn.identity import fingerprints
+    from transformer_nfn.hub import FingerprintTask, Results, stored_index
+    from transformer_nfn.identity import fingerprints, group_copies
     from transformer_nfn.jobs import track
 
     if out is not None:
         bulk, figures = run_bulk(FingerprintTask(blocks), sources, out, ray, as_json)
-        return stored_fingerprints(bulk.results, bulk.listing), figures["reasons"]
+        index = stored_index(bulk.results, bulk.listing)
+        return _known_and_new(bulk.results, index, figures["reasons"], as_json)
     if len(sources) == 1 and Results.there(sources[0]):
-        return stored_fingerprints(Results(sources[0])), {}
+        results = Results(sources[0])
+        return _known_and_new(results, stored_index(results), {}, as_json)
     for source in sources:
         if "://" not in source and not os.path.exists(source):
             raise CheckpointError(f"{source} does not exist")
     paths = few_paths(sources)
     with interruptible(), make_executor(ray) as executor:
-        return fingerprints(
+        prints, broken = fingerprints(
             paths,
             executor,
             lambda outcomes: track(outcomes, len(paths), describe="fingerprints", disable=as_json),
             blocks=blocks,
         )
+    return group_copies(prints, broken)
 
 
-def _show(found: "Duplicates", folder: Path) -> None:
+def _known_and_new(
+    results: "Results", index: "Index", broken: dict[str, str], as_json: bool
+) -> "Duplicates":
+    """Compare what was not compared before, and keep what was found beside the fingerprints."""
+    from transformer_nfn.hub import load_forest, save_forest
+    from transformer_nfn.identity import group_copies
+    from transformer_nfn.jobs import track
+
+    def watch(steps: Any, total: int) -> Any:
+        millions = total // 10**6
+        return track(
+            steps,
+            millions,
+            describe="million pairs",
+            disable=as_json or millions < _LONG,
+            weight=lambda pairs: pairs // 10**6,
+        )
+
+    known = load_forest(results)
+    with interruptible():
+        forest = index.forest(known, watch)
+    if forest.keys != known.keys:
+        save_forest(results, forest)
+    return group_copies(index, broken, forest)
+
+
+def _check_table_name(to: Path | None) -> None:
+    if to is not None and to.suffix not in (".parquet", ".csv"):
+        raise typer.BadParameter(f"--to ends with .parquet or .csv, not {to.name!r}")
+
+
+def _write(rows: "list[Row]", to: Path) -> None:
+    import pyarrow as pa  # type: ignore[import-untyped]
+    from pyarrow import csv, parquet
+
+    from transformer_nfn.checkpoints import CheckpointError
+    from transformer_nfn.identity import Row
+
+    columns: Any = zip(*rows, strict=True) if rows else [[] for _ in Row._fields]
+    table = pa.table(dict(zip(Row._fields, columns, strict=True)))
+    try:
+        if to.suffix == ".csv":
+            csv.write_csv(table, to)
+        else:
+            parquet.write_table(table, to)
+    except OSError as error:
+        raise CheckpointError(f"{to}: {error.strerror or error}") from None
+
+
+def _show(rows: "list[Row]", folder: Path) -> None:
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text
@@ -106,7 +166,7 @@ def _show(found: "Duplicates", folder: Path) -> None:
     table = Table(box=None, header_style="bold", pad_edge=False)
     for name in ("family", "network", "file", "what", "distance", "dtype"):
         table.add_column(name, overflow="fold", justify="right" if name == "distance" else "left")
-    for row in found.table():
+    for row in rows:
         what = "" if row.of is None else f"{row.kinship.value} of {short(row.of, folder)}"
         far = "" if row.distance is None else f"{row.distance:.1e}"
         # Text: file names may look like markup.
@@ -119,36 +179,15 @@ def _show(found: "Duplicates", folder: Path) -> None:
             row.dtype,
         )
         table.add_row(*(Text(word) for word in words))
-    if found.prints:
+    if rows:
         console.print(table)
 
 
 def _plot(found: "Duplicates", folder: Path, plot: Path) -> None:
-    """A heat map of all pairs, families together; grey between files of different shapes."""
-    import matplotlib
-
     from transformer_nfn.checkpoints import CheckpointError
+    from transformer_nfn.identity import plot_kin
 
-    matplotlib.use("Agg")
-    import matplotlib.pyplot as plt
-    import numpy as np
-
-    matrix = found.matrix()
-    names = [short(found.prints[one].path, folder) for one in found.order]
-    side = min(4 + 0.25 * len(names), 24)
-    figure, axes = plt.subplots(figsize=(side + 2, side), layout="constrained")
-    colours = plt.get_cmap("viridis").with_extremes(bad="0.85")
-    image = axes.imshow(np.log10(np.maximum(matrix, 1e-7)), cmap=colours, vmin=-7, vmax=0.3)
-    if len(names) <= 80:
-        axes.set_xticks(range(len(names)), names, rotation=90, fontsize=7)
-        axes.set_yticks(range(len(names)), names, fontsize=7)
-    else:
-        axes.set_xlabel("files, families together")
-    axes.set_title("median distance of the parts of two files")
-    figure.colorbar(image, ax=axes, label="log10 of the distance; grey: other shape", shrink=0.8)
     try:
-        figure.savefig(plot, dpi=150)
+        plot_kin(found, plot, lambda path: short(path, folder))
     except (OSError, ValueError) as error:
         raise CheckpointError(f"{plot}: {error}") from None
-    finally:
-        plt.close(figure)

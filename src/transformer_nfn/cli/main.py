@@ -11,6 +11,7 @@ from transformer_nfn.cli.bench import bench_app
 from transformer_nfn.cli.dedup import dedup
 from transformer_nfn.cli.fingerprint import fingerprint
 from transformer_nfn.cli.inspect import inspect
+from transformer_nfn.cli.nearest import nearest
 from transformer_nfn.cli.rank import rank
 from transformer_nfn.cli.reparam import reparam
 from transformer_nfn.cli.same import same
@@ -33,6 +34,7 @@ app.command()(reparam)
 app.command()(apply)
 app.command()(fingerprint)
 app.command()(dedup)
+app.command()(nearest)
 app.command()(audit)
 
 

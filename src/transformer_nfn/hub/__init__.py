@@ -2,12 +2,13 @@
 
 from transformer_nfn.hub.bulk import Bulk, Tally
 from transformer_nfn.hub.errors import HubError
-from transformer_nfn.hub.fingerprint_task import MEMORY, FingerprintTask, stored_fingerprints
+from transformer_nfn.hub.fingerprint_task import MEMORY, FingerprintTask
 from transformer_nfn.hub.items import Item
 from transformer_nfn.hub.manifests import SUFFIXES as MANIFESTS
 from transformer_nfn.hub.rank_task import RankTask, stored_ranks
 from transformer_nfn.hub.sources import list_items
 from transformer_nfn.hub.store import Results
+from transformer_nfn.hub.stored import load_forest, save_forest, stored_index
 from transformer_nfn.hub.work import Task
 
 __all__ = [
@@ -22,6 +23,8 @@ __all__ = [
     "Tally",
     "Task",
     "list_items",
-    "stored_fingerprints",
+    "load_forest",
+    "save_forest",
+    "stored_index",
     "stored_ranks",
 ]

@@ -1,18 +1,14 @@
-"""Fingerprints as bulk work, and back from their rows."""
+"""Fingerprints as bulk work."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
 import pyarrow as pa  # type: ignore[import-untyped]
-import pyarrow.compute as pc  # type: ignore[import-untyped]
 import torch
 
 from transformer_nfn.checkpoints import Checkpoint, CheckpointError
-from transformer_nfn.hub.errors import HubError
-from transformer_nfn.hub.store import Results
-from transformer_nfn.identity import SEED, WIDTH, Fingerprint, check_choice, fingerprint
+from transformer_nfn.identity import SEED, Fingerprint, check_choice, fingerprint
 
 #: What one worker allows a file that nobody has looked at: bytes read at once, and the longest
 #: axis of a tensor. Sound networks need a few MB, and have axes below 2**20; with these a worker
@@ -77,41 +73,3 @@ class FingerprintTask:
             }
             for one in found
         ]
-
-
-def stored_fingerprints(results: Results, listing: pa.Table | None = None) -> list[Fingerprint]:
-    """The fingerprints of a folder of results, sorted by path.
-
-    Args:
-        results: Where they are.
-        listing: Only what is there now; None for all that was ever read.
-
-    Raises:
-        HubError: If the folder holds other results.
-    """
-    if results.task.get("name") != "fingerprint":
-        raise HubError(f"{results.url} holds {results.task.get('name')} results, not fingerprints")
-    columns = ["status", "shape", "dtype", "parts", "numbers"]
-    table = results.rows(columns)
-    if "numbers" not in table.column_names:  # nothing was committed yet
-        return []
-    chosen = pc.equal(table["status"], "ok")
-    if listing is not None:
-        chosen = pc.and_(chosen, pc.is_in(table["path"], listing["path"].combine_chunks()))
-    return list(_from_rows(table.filter(chosen).sort_by("path")))
-
-
-def _from_rows(table: pa.Table) -> Iterator[Fingerprint]:
-    for batch in table.to_batches():
-        numbers = batch["numbers"]
-        offsets = numbers.offsets.to_numpy()
-        values = torch.from_numpy(np.array(numbers.values.to_numpy())).view(-1, WIDTH)
-        rows = zip(
-            *(batch[name].to_pylist() for name in ("path", "shape", "dtype", "parts")),
-            offsets[:-1] // WIDTH,
-            offsets[1:] // WIDTH,
-            strict=True,
-        )
-        for path, shape, dtype, parts, start, end in rows:
-            named = dict(zip(parts, values[start:end], strict=True))
-            yield Fingerprint(path, shape, dtype, named)

@@ -104,6 +104,18 @@ class Results:
         """Write a shard, unless it is there."""
         return self._shards.commit(name, table, row_group_size=_ROW_GROUP)
 
+    def read(self, name: str) -> bytes:
+        """A small file beside the shards.
+
+        Raises:
+            FileNotFoundError: If it is not there.
+        """
+        return self._root.read_bytes(name)
+
+    def replace(self, name: str, data: bytes) -> None:
+        """Write a small file that can be derived from the rows again."""
+        self._root.replace(name, data)
+
     def rows(self, columns: Sequence[str] | None = None) -> pa.Table:
         """The newest row of each path, all columns or `path` and some."""
         wanted = None if columns is None else list(dict.fromkeys(["path", *columns]))

@@ -2,16 +2,26 @@
 
 from transformer_nfn.identity.acting import apply_element, changes
 from transformer_nfn.identity.certificate import load_certificate, save_certificate
-from transformer_nfn.identity.distances import COPY, NEAR, Distance, Kinship, distance
-from transformer_nfn.identity.duplicates import Duplicates, dedup, group_copies
+from transformer_nfn.identity.distances import (
+    COPY,
+    NEAR,
+    Distance,
+    Kinship,
+    Stack,
+    copy_limit,
+    distance,
+)
+from transformer_nfn.identity.duplicates import Duplicates, Row, dedup, group_copies
 from transformer_nfn.identity.element import NetElement
 from transformer_nfn.identity.finding import find_checkpoints, fingerprints
 from transformer_nfn.identity.fingerprinting import WIDTH, Fingerprint, check_choice, fingerprint
+from transformer_nfn.identity.forest import Edge, Forest
 from transformer_nfn.identity.found import unit_roundoff
+from transformer_nfn.identity.index import Index, Neighbour, Shelf
 from transformer_nfn.identity.inspection import BlockHealth, Inspection, inspect_checkpoint
 from transformer_nfn.identity.matching import match
 from transformer_nfn.identity.parts import PARTS, Part, symmetry_parts
-from transformer_nfn.identity.picture import plot_heads
+from transformer_nfn.identity.picture import plot_heads, plot_kin
 from transformer_nfn.identity.probes import SEED
 from transformer_nfn.identity.running import run
 from transformer_nfn.identity.sampling import random_net_element
@@ -30,17 +40,25 @@ __all__ = [
     "BlockHealth",
     "Distance",
     "Duplicates",
+    "Edge",
     "Fingerprint",
+    "Forest",
+    "Index",
     "Inspection",
     "Kinship",
+    "Neighbour",
     "NetElement",
     "Part",
+    "Row",
+    "Shelf",
+    "Stack",
     "Verdict",
     "Witness",
     "apply_element",
     "audit_series",
     "changes",
     "check_choice",
+    "copy_limit",
     "dedup",
     "distance",
     "find_checkpoints",
@@ -52,6 +70,7 @@ __all__ = [
     "load_certificate",
     "match",
     "plot_heads",
+    "plot_kin",
     "random_net_element",
     "run",
     "same",

@@ -32,13 +32,14 @@ So in 16 bits a fine-tune that changes weights by less than their rounding, abou
 copy in disguise; `same` decides.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from types import MappingProxyType
+from typing import NamedTuple
 
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 
 from transformer_nfn.identity.fingerprinting import WIDTH, Fingerprint
 
@@ -49,8 +50,8 @@ COPY: Mapping[str, float] = MappingProxyType(
 )
 #: Largest distance of the median part of a near copy.
 NEAR = 0.5
-#: Fingerprints that are compared with all others at a time.
-_ROWS = 256
+#: Fingerprints whose distances to one are taken at a time.
+_AT_ONCE = 2**14
 
 
 class Kinship(StrEnum):
@@ -92,8 +93,8 @@ def distance(a: Fingerprint, b: Fingerprint) -> Distance:
     limit = copy_limit(a.dtype, b.dtype)
     if a.shape != b.shape:
         return Distance({}, np.inf, np.inf, np.inf, limit)
-    stacked = Stack([a, b])
-    row = stacked.rows(0, np.array([1]))[0]
+    stacked = Stack.of([a, b])
+    row = stacked.between(np.array([0]), np.array([1]))[0]
     parts = {
         name: float(value)
         for name, value in zip(stacked.names, row, strict=True)
@@ -117,59 +118,98 @@ def summaries(
 
 
 class Stack:
-    """Fingerprints of one shape as one array, so that distances to many are taken at once.
+    """Fingerprints of one shape as one array, so that many distances are taken at once.
 
-    Attributes:
+    Args:
         names: The parts that any of them has.
-        limits: The largest distance of a copy, for each.
+        numbers: 16 for each part; zeros where one has no such part.
+        limits: The largest distance of a copy, for each fingerprint.
     """
 
-    def __init__(self, prints: Sequence[Fingerprint]) -> None:
+    def __init__(
+        self,
+        names: Sequence[str],
+        numbers: Float[np.ndarray, "n parts 16"],
+        limits: Float[np.ndarray, " n"],
+    ) -> None:
+        self.names, self.numbers, self.limits = names, numbers, limits
+        self.sizes = np.linalg.norm(numbers, axis=2)
+
+    @staticmethod
+    def of(prints: Sequence[Fingerprint]) -> "Stack":
+        """Of some fingerprints of one shape."""
         names: dict[str, None] = {}
         for one in prints:
             names |= dict.fromkeys(one.parts)
-        self.names = list(names)
-        self.limits = np.array([copy_limit(one.dtype) for one in prints])
-        self._numbers = np.zeros((len(prints), len(names), WIDTH))
-        for row, one in zip(self._numbers, prints, strict=True):
-            for number, name in enumerate(self.names):
+        numbers = np.zeros((len(prints), len(names), WIDTH))
+        for row, one in zip(numbers, prints, strict=True):
+            for number, name in enumerate(names):
                 if name in one.parts:
                     row[number] = one.parts[name].numpy()
-        self._sizes = np.linalg.norm(self._numbers, axis=2)
+        return Stack(list(names), numbers, np.array([copy_limit(one.dtype) for one in prints]))
 
-    def rows(self, number: int, others: np.ndarray | None = None) -> Float[np.ndarray, "n parts"]:
-        """Distances of each part to all others, or some; NaN for a part that neither has."""
-        chosen = slice(None) if others is None else others
-        difference = np.linalg.norm(self._numbers[chosen] - self._numbers[number], axis=2)
-        size = (self._sizes[chosen] + self._sizes[number]) / 2
-        relative: np.ndarray = difference / np.where(size > 0, size, np.nan)
-        return relative
+    def __len__(self) -> int:
+        return len(self.numbers)
 
-    def pairs(self) -> Iterator[tuple[int, int, float, Kinship]]:
-        """All pairs i < j that are no strangers, with their rms distance."""
-        for i, others in self._candidates():
-            rms, largest, median = summaries(self.rows(i, others))
-            copies = largest <= np.maximum(self.limits[others], self.limits[i])
-            for place in np.flatnonzero(copies | (median <= NEAR)):
-                kind = Kinship.COPY if copies[place] else Kinship.NEAR
-                yield i, int(others[place]), float(rms[place]), kind
+    def between(self, first: np.ndarray, second: np.ndarray) -> Float[np.ndarray, "n parts"]:
+        """Distances of each part of some pairs; NaN where neither has it."""
+        numbers, sizes = self.numbers, self.sizes
+        return _relative(numbers[first], sizes[first], numbers[second], sizes[second])
 
-    def _candidates(self) -> Iterator[tuple[int, np.ndarray]]:
-        """For each i all j > i that may be no strangers: half of their parts are near.
+    def judge(self, first: np.ndarray, second: np.ndarray) -> "Judged":
+        """What some pairs are to each other."""
+        limits = np.maximum(self.limits[first], self.limits[second])
+        return Judged.of(self.between(first, second), limits)
 
-        That much follows from a median that is near, and takes one matrix product for each part;
-        |f - f'|² from products is exact enough for NEAR, not for copies.
-        """
-        count, parts, _ = self._numbers.shape
-        for first in range(0, count, _ROWS):
-            here = slice(first, first + _ROWS)
-            near = np.zeros((len(self._numbers[here]), count), dtype=np.int32)
-            for part in range(parts):
-                f, size = self._numbers[:, part], self._sizes[:, part]
-                squares = size[here, None] ** 2 + size**2 - 2 * f[here] @ f.T
-                near += squares <= (1.01 * NEAR / 2 * (size[here, None] + size)) ** 2
-            for row, found in enumerate(near):
-                others = np.flatnonzero(2 * found >= parts)
-                others = others[others > first + row]
-                if len(others):
-                    yield first + row, others
+    def judge_all(self, one: Fingerprint) -> "Judged":
+        """What all are to a fingerprint of the same shape that need not be here."""
+        other = Stack.of([one])
+        place = [self.names.index(name) if name in self.names else None for name in other.names]
+        numbers = np.zeros((len(self.names), WIDTH))
+        more = 0  # parts that only the one has
+        for part, row in zip(place, other.numbers[0], strict=True):
+            if part is None:
+                more += bool(row.any())
+            else:
+                numbers[part] = row
+        sizes = np.linalg.norm(numbers, axis=-1)
+        limits = np.maximum(self.limits, other.limits)
+        found = []
+        for start in range(0, len(self), _AT_ONCE):
+            here = slice(start, start + _AT_ONCE)
+            parts = _relative(numbers, sizes, self.numbers[here], self.sizes[here])
+            parts = np.pad(parts, ((0, 0), (0, more)), constant_values=2.0)
+            found.append(Judged.of(parts, limits[here]))
+        return Judged(*(np.concatenate(column) for column in zip(*found, strict=True)))
+
+
+def _relative(
+    a: Float[np.ndarray, "*n parts 16"],
+    a_size: Float[np.ndarray, "*n parts"],
+    b: Float[np.ndarray, "n parts 16"],
+    b_size: Float[np.ndarray, "n parts"],
+) -> Float[np.ndarray, "n parts"]:
+    size = (a_size + b_size) / 2
+    found: np.ndarray = np.linalg.norm(b - a, axis=-1) / np.where(size > 0, size, np.nan)
+    return found
+
+
+class Judged(NamedTuple):
+    """Of some pairs: their distances, which are copies, and which are no strangers."""
+
+    rms: Float[np.ndarray, " n"]
+    copies: Bool[np.ndarray, " n"]
+    kin: Bool[np.ndarray, " n"]
+
+    @staticmethod
+    def of(parts: Float[np.ndarray, "n parts"], limits: Float[np.ndarray, " n"]) -> "Judged":
+        """Of the distances of their parts, and the largest of a copy."""
+        rms, largest, median = summaries(parts)
+        copies = largest <= limits
+        return Judged(rms, copies, copies | (median <= NEAR))
+
+    def kinship(self, place: int) -> Kinship:
+        """What a pair is."""
+        if self.copies[place]:
+            return Kinship.COPY
+        return Kinship.NEAR if self.kin[place] else Kinship.STRANGER

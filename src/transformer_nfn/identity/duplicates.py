@@ -1,28 +1,30 @@
-"""Copies in disguise: which files of a folder are the same network, and which are its kin."""
+"""Copies in disguise: which of many files are the same network, and which are its kin."""
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
-from itertools import accumulate, groupby, pairwise
+from collections import deque
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Float
 
-from transformer_nfn.identity.distances import Kinship, Stack, summaries
+from transformer_nfn.identity.distances import Kinship, summaries
 from transformer_nfn.identity.finding import Track, find_checkpoints, fingerprints
 from transformer_nfn.identity.fingerprinting import Fingerprint
+from transformer_nfn.identity.forest import Forest
+from transformer_nfn.identity.index import Index
 from transformer_nfn.jobs import Executor
 
 
-@dataclass(frozen=True)
-class Row:
+class Row(NamedTuple):
     """One file in the table.
 
     Attributes:
         path: The file.
         family: Number of the family: files linked by copies and near copies.
-        group: Number of the group of copies.
-        kinship: To the nearest file before it in the table; a stranger if there is none.
+        group: Number of the group of copies: files that are one network.
+        kinship: To the file that links it to those before it in the table; a stranger if none does.
         of: That file.
         distance: To it, root mean square.
         shape: Architecture and sizes.
@@ -39,63 +41,89 @@ class Row:
     dtype: str
 
 
+class Link(NamedTuple):
+    """A file and the one that it hangs by."""
+
+    file: int
+    of: int | None
+    distance: float | None
+    copy: bool
+
+
 @dataclass(frozen=True)
 class Duplicates:
     """What was found.
 
     Attributes:
-        prints: Fingerprints of all files that could be read.
+        index: Fingerprints of all files that could be read.
         broken: Files that could not, and why.
-        groups: Groups of copies, as numbers into `prints`; a file without a copy is one alone.
-        families: Groups, by number, that are linked by near copies.
-        links: All pairs that are no strangers: numbers, rms distance, kinship.
+        families: Of each family its groups of copies, of each of these its files, by number; a file
+            without kin is a family alone. Each hangs by one that comes before it.
     """
 
-    prints: Sequence[Fingerprint]
-    broken: dict[str, str]
-    groups: list[list[int]]
-    families: list[list[int]]
-    links: list[tuple[int, int, float, Kinship]] = field(repr=False)
+    index: Index
+    broken: Mapping[str, str]
+    families: Sequence[Sequence[Sequence[Link]]]
+
+    @property
+    def groups(self) -> list[list[int]]:
+        """Files of each network."""
+        return [[link.file for link in group] for family in self.families for group in family]
 
     @property
     def order(self) -> list[int]:
         """Numbers of all files, families and groups together."""
-        return [one for family in self.families for group in family for one in self.groups[group]]
+        return [file for group in self.groups for file in group]
 
-    def table(self) -> list[Row]:
-        """A row for each file, in `order`."""
-        nearest: dict[int, dict[int, tuple[float | None, Kinship]]] = {}
-        for i, j, size, link in self.links:
-            nearest.setdefault(i, {})[j] = nearest.setdefault(j, {})[i] = size, link
+    def counts(self) -> dict[str, int]:
+        """How many files, networks and families there are, and how many files are copies of one."""
+        links = [link for family in self.families for group in family for link in group]
+        return {
+            "files": len(links),
+            "networks": sum(len(family) for family in self.families),
+            "families": len(self.families),
+            "copies": sum(link.copy for link in links),
+            "near_copies": sum(link.of is not None and not link.copy for link in links),
+        }
+
+    def table(self, least: int = 1) -> list[Row]:
+        """A row for each file, in `order`.
+
+        Args:
+            least: Only families of so many files or more.
+        """
         rows: list[Row] = []
-        before: set[int] = set()
+        index, number = self.index, 0
         for family_number, family in enumerate(self.families):
+            wanted = sum(map(len, family)) >= least
             for group in family:
-                for one in self.groups[group]:
-                    known = {n: v for n, v in nearest.get(one, {}).items() if n in before}
-                    of = min(known, key=lambda n: known[n][0] or 0.0, default=None)
-                    this = self.prints[one]
-                    far, kind = known[of] if of is not None else (None, Kinship.STRANGER)
-                    name = None if of is None else self.prints[of].path
+                for link in group if wanted else ():
+                    kind = Kinship.COPY if link.copy else Kinship.NEAR
                     rows.append(
                         Row(
-                            this.path, family_number, group, kind, name, far, this.shape, this.dtype
+                            index.paths[link.file],
+                            family_number,
+                            number,
+                            Kinship.STRANGER if link.of is None else kind,
+                            None if link.of is None else index.paths[link.of],
+                            link.distance,
+                            index.shapes[link.file],
+                            index.dtypes[link.file],
                         )
                     )
-                    before.add(one)
+                number += 1
         return rows
 
-    def matrix(self) -> Float[np.ndarray, "n n"]:
-        """Median distances of all pairs in `order`, for a picture; NaN between shapes."""
-        chosen = [self.prints[one] for one in self.order]
-        found = np.full((len(chosen), len(chosen)), np.nan)
-        places: dict[str, list[int]] = {}
-        for number, one in enumerate(chosen):
-            places.setdefault(one.shape, []).append(number)
-        for members in places.values():
-            stack = Stack([chosen[number] for number in members])
-            for row, number in enumerate(members):
-                found[number, members] = summaries(stack.rows(row))[2]
+    def matrix(self, files: Sequence[int]) -> Float[np.ndarray, "n n"]:
+        """Median distances of all pairs of some files, for a picture; NaN between shapes."""
+        found = np.full((len(files), len(files)), np.nan)
+        row_of = {file: row for row, file in enumerate(files)}
+        for members, stack in self.index.shelves.values():
+            here = np.array([n for n, file in enumerate(members) if int(file) in row_of], dtype=int)
+            rows = np.array([row_of[int(file)] for file in members[here]], dtype=int)
+            for row, number in zip(rows, here, strict=True):
+                parts = stack.between(np.full(len(here), number), here)
+                found[row, rows] = summaries(parts)[2]
         return found
 
 
@@ -116,23 +144,21 @@ def dedup(
     return group_copies(prints, broken)
 
 
-def group_copies(prints: Sequence[Fingerprint], broken: dict[str, str] | None = None) -> Duplicates:
-    """Group fingerprints; only those of one shape are compared, so n² is that of a shape's n."""
-    links: list[tuple[int, int, float, Kinship]] = []
-    numbered = sorted(enumerate(prints), key=lambda pair: pair[1].shape)
-    for _, bucket in groupby(numbered, key=lambda pair: pair[1].shape):
-        members, same_shape = zip(*bucket, strict=True)
-        for i, j, far, kind in Stack(same_shape).pairs():
-            links.append((members[i], members[j], far, kind))
-    copies = [(i, j) for i, j, _, kind in links if kind is Kinship.COPY]
-    groups = linked(len(prints), copies)
-    group_of = {one: number for number, group in enumerate(groups) for one in group}
-    kin = [(group_of[i], group_of[j]) for i, j, _, _ in links]
-    families = linked(len(groups), kin)
-    groups = [groups[number] for family in families for number in family]
-    ends = [0, *accumulate(len(family) for family in families)]
-    ordered = [list(range(*pair)) for pair in pairwise(ends)]
-    return Duplicates(prints, dict(broken or {}), groups, ordered, links)
+def group_copies(
+    prints: Index | Sequence[Fingerprint],
+    broken: Mapping[str, str] | None = None,
+    forest: Forest | None = None,
+) -> Duplicates:
+    """Group files by kinship; only fingerprints of one shape are compared.
+
+    Args:
+        prints: Their fingerprints.
+        broken: Files that have none, and why.
+        forest: Of these fingerprints, if it is there already.
+    """
+    index = prints if isinstance(prints, Index) else Index.of(prints)
+    edges = _between_files(index, forest or index.forest())
+    return Duplicates(index, dict(broken or {}), _families(len(index), edges))
 
 
 def linked(count: int, pairs: Iterable[tuple[int, int]]) -> list[list[int]]:
@@ -157,3 +183,49 @@ def linked(count: int, pairs: Iterable[tuple[int, int]]) -> list[list[int]]:
     for one in range(count):
         found.setdefault(root(one), []).append(one)
     return list(found.values())
+
+
+#: For each file the others that it is linked to: their numbers, distances, and which are copies.
+_Edges = dict[int, list[tuple[int, float, bool]]]
+
+
+def _between_files(index: Index, forest: Forest) -> _Edges:
+    """The forest's edges, and those between files whose fingerprints are the same."""
+    edges: _Edges = {}
+
+    def link(one: int, other: int, distance: float, copy: bool) -> None:
+        edges.setdefault(one, []).append((other, distance, copy))
+        edges.setdefault(other, []).append((one, distance, copy))
+
+    first: dict[bytes, int] = {}
+    for file, key in enumerate(index.keys()):
+        if first.setdefault(key, file) != file:
+            link(first[key], file, 0.0, True)
+    for edge in forest.edges:
+        link(first[edge.first], first[edge.second], edge.distance, edge.copies)
+    return edges
+
+
+def _families(count: int, edges: _Edges) -> list[list[list[Link]]]:
+    """Walk each tree from its first file, all copies of a network before what is only near."""
+    seen = np.zeros(count, dtype=bool)
+    families = []
+    for start in range(count):
+        if seen[start]:
+            continue
+        family = []
+        entries = deque([Link(start, None, None, False)])
+        while entries:
+            group: list[Link] = []
+            copies = deque([entries.popleft()])
+            while copies:
+                group.append(copies.popleft())
+                file = group[-1].file
+                seen[file] = True
+                for other, distance, copy in sorted(edges.get(file, ())):
+                    if not seen[other]:  # a tree: nothing is met twice
+                        where = copies if copy else entries
+                        where.append(Link(other, file, distance, copy))
+            family.append(group)
+        families.append(family)
+    return families

@@ -1,12 +1,19 @@
-"""A picture of two networks: heads of the first against heads of the second, block by block."""
+"""Pictures: heads of one network against heads of another, and who is kin among many files."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 from torch import Tensor
+
+from transformer_nfn.identity.distances import COPY
+from transformer_nfn.identity.duplicates import Duplicates
 
 #: Most blocks that are drawn; of a deeper network the first ones.
 _MOST = 24
+#: Most files of a heat map, and most whose names can be read.
+_FILES, _NAMED = 200, 80
 
 
 def plot_heads(distances: Sequence[Tensor], path: Path, first: str, second: str) -> None:
@@ -40,3 +47,66 @@ def plot_heads(distances: Sequence[Tensor], path: Path, first: str, second: str)
         bar = figure.colorbar(picture, ax=list(axes), shrink=0.8)
         bar.set_label("distance, 0 is the same", fontsize=8)
     figure.savefig(path, dpi=150)
+
+
+def plot_kin(found: Duplicates, path: Path, name: Callable[[str], str] = str) -> None:
+    """Draw the distances within the largest families, and of all files to those they hang by.
+
+    Args:
+        found: Whose kin.
+        path: A PNG or PDF file.
+        name: What a file is called.
+    """
+    from matplotlib import colormaps
+    from matplotlib.figure import Figure
+
+    families = sorted(found.families, key=lambda family: -sum(map(len, family)))
+    files = [link.file for family in families for group in family for link in group]
+    shown = files[:_FILES] if len(files) > _FILES else found.order
+    side = min(4 + 0.25 * len(shown), 12)
+    figure = Figure(figsize=(2 + 1.5 * side, side), layout="constrained")
+    heat, links = figure.subplots(1, 2, width_ratios=[2, 1])
+    image = heat.imshow(
+        np.log10(np.maximum(found.matrix(shown), 1e-7)),
+        cmap=colormaps["viridis"].with_extremes(bad="0.85"),
+        vmin=-7,
+        vmax=0.3,
+    )
+    if len(shown) <= _NAMED:
+        names = [name(found.index.paths[file]) for file in shown]
+        heat.set_xticks(range(len(names)), names, rotation=90, fontsize=7)
+        heat.set_yticks(range(len(names)), names, fontsize=7)
+    else:
+        heat.set_xlabel("files, families together")
+    some = f"the {len(shown)} files of the largest families" if len(shown) < len(files) else "files"
+    heat.set_title(f"{some}: median distance of the parts", fontsize=9)
+    figure.colorbar(image, ax=heat, label="log10 of the distance; grey: other shape", shrink=0.8)
+    _plot_links(found, links)
+    figure.savefig(path, dpi=150)
+
+
+def _plot_links(found: Duplicates, axes: Any) -> None:
+    """How far files are from those they hang by: copies lie apart from all others."""
+    kin = [link for family in found.families for group in family for link in group]
+    bins = np.linspace(-7, 0.3, 60)
+    for copy, label in ((True, "copies"), (False, "near copies")):
+        far = [link.distance for link in kin if link.distance is not None and link.copy is copy]
+        sizes = np.log10(np.maximum(far, 1e-7))
+        axes.hist(sizes, bins=bins, label=f"{len(far)} {label}", alpha=0.7)
+    for dtype in ("float32", "bfloat16"):
+        axes.axvline(np.log10(COPY[dtype]), color="0.4", linestyle=":", linewidth=1)
+        axes.text(
+            np.log10(COPY[dtype]),
+            1,
+            f" {dtype}",
+            fontsize=7,
+            rotation=90,
+            va="top",
+            transform=axes.get_xaxis_transform(),
+        )
+    if any(link.distance is not None for link in kin):
+        axes.set_yscale("log")
+    axes.set_xlabel("log10 of the distance; dotted: the most that is a copy's")
+    axes.set_ylabel("files")
+    axes.set_title(f"{len(kin)} files, {len(found.families)} families", fontsize=9)
+    axes.legend(fontsize=8)

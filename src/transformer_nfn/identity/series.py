@@ -10,8 +10,9 @@ import numpy as np
 
 from transformer_nfn.checkpoints import CheckpointError
 from transformer_nfn.identity.distances import Distance, Kinship, distance
-from transformer_nfn.identity.duplicates import group_copies, linked
+from transformer_nfn.identity.duplicates import linked
 from transformer_nfn.identity.fingerprinting import Fingerprint
+from transformer_nfn.identity.index import Index
 
 #: A step this many times the usual one leaves the series.
 FAR = 5.0
@@ -94,7 +95,7 @@ def _usual(moved: Sequence[Distance]) -> float:
 def _copies(prints: Sequence[Fingerprint], usual: float) -> dict[int, int]:
     """For each duplicate the first step that it is a copy of."""
     found: dict[int, int] = {}
-    for earlier, later, far, kind in sorted(group_copies(prints).links):
+    for earlier, later, far, kind in Index.of(prints).pairs():
         if kind is Kinship.COPY and far <= CLOSE * usual:
             found.setdefault(later, earlier)
     return found

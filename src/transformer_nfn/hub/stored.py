@@ -1,0 +1,92 @@
+"""Fingerprints in a folder of results as an index, and the kin among them, kept beside them."""
+
+import io
+
+import numpy as np
+import pyarrow as pa  # type: ignore[import-untyped]
+import pyarrow.compute as pc  # type: ignore[import-untyped]
+from pyarrow import parquet
+
+from transformer_nfn.hub.errors import HubError
+from transformer_nfn.hub.store import Results
+from transformer_nfn.identity import WIDTH, Edge, Forest, Index, Shelf, Stack, copy_limit
+
+#: The forest of kin: derived from the rows, so it may be lost or out of date.
+KIN = "kin.pq"
+_SCHEMA = pa.schema(
+    {
+        "first": pa.binary(16),
+        "second": pa.binary(16),  # null: a fingerprint alone, all of which are listed
+        "distance": pa.float64(),
+        "copies": pa.bool_(),
+    }
+)
+
+
+def stored_index(results: Results, listing: pa.Table | None = None) -> Index:
+    """The fingerprints of a folder of results, sorted by path.
+
+    Args:
+        results: Where they are.
+        listing: Only what is there now; None for all that was ever read.
+
+    Raises:
+        HubError: If the folder holds other results.
+    """
+    if results.task.get("name") != "fingerprint":
+        raise HubError(f"{results.url} holds {results.task.get('name')} results, not fingerprints")
+    table = results.rows(["status", "shape", "dtype", "parts", "numbers"])
+    if "numbers" not in table.column_names:  # nothing was committed yet
+        return Index([], [], {})
+    chosen = pc.equal(table["status"], "ok")
+    if listing is not None:
+        chosen = pc.and_(chosen, pc.is_in(table["path"], listing["path"].combine_chunks()))
+    table = table.filter(chosen).sort_by("path")
+    shapes = table["shape"].combine_chunks().dictionary_encode()
+    of_shape = shapes.indices.to_numpy()
+    shelves = {}
+    for number, shape in enumerate(shapes.dictionary.to_pylist()):
+        files = np.flatnonzero(of_shape == number)
+        shelves[shape] = Shelf(files, _stack(table.take(files)))
+    return Index(table["path"].to_pylist(), table["dtype"].to_pylist(), shelves)
+
+
+def _stack(table: pa.Table) -> Stack:
+    """Rows of one shape as arrays; those with the same parts are taken together."""
+    has = pc.binary_join(table["parts"].combine_chunks(), "\n").dictionary_encode()
+    kinds = [text.split("\n") for text in has.dictionary.to_pylist()]
+    names = list(dict.fromkeys(name for parts in kinds for name in parts))
+    numbers = np.zeros((len(table), len(names), WIDTH))
+    of_kind = has.indices.to_numpy()
+    for kind, parts in enumerate(kinds):
+        rows = np.flatnonzero(of_kind == kind)
+        flat = table["numbers"].take(rows).combine_chunks().flatten().to_numpy()
+        place = [names.index(name) for name in parts]
+        numbers[rows[:, None], place] = flat.reshape(len(rows), len(parts), WIDTH)
+    limits = [copy_limit(dtype) for dtype in table["dtype"].to_pylist()]
+    return Stack(names, numbers, np.array(limits))
+
+
+def load_forest(results: Results) -> Forest:
+    """The kin that were found before; empty if there are none, or they cannot be read."""
+    try:
+        table = parquet.read_table(io.BytesIO(results.read(KIN))).cast(_SCHEMA)
+    except (OSError, pa.ArrowException, ValueError):
+        return Forest(frozenset(), ())
+    alone = pc.is_null(table["second"])
+    edges = table.filter(pc.invert(alone)).to_pydict()
+    return Forest(
+        frozenset(table.filter(alone)["first"].to_pylist()),
+        [Edge(*row) for row in zip(*edges.values(), strict=True)],
+    )
+
+
+def save_forest(results: Results, forest: Forest) -> None:
+    """Keep what was found for the next time."""
+    nodes = pa.table({"first": pa.array(sorted(forest.keys), pa.binary(16))})
+    columns = zip(*forest.edges, strict=True) if forest.edges else [[] for _ in _SCHEMA]
+    edges = pa.table([pa.array(c, f.type) for c, f in zip(columns, _SCHEMA, strict=True)], _SCHEMA)
+    table = pa.concat_tables([edges, nodes], promote_options="default")
+    buffer = io.BytesIO()
+    parquet.write_table(table, buffer, compression="none", use_dictionary=False)
+    results.replace(KIN, buffer.getvalue())
