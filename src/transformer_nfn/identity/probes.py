@@ -5,7 +5,9 @@ blocks make of them are free of it. They are the same rows in all files of one v
 """
 
 from dataclasses import dataclass
+from functools import lru_cache
 from hashlib import shake_256
+from math import prod
 
 import numpy as np
 import torch
@@ -19,6 +21,8 @@ from transformer_nfn.space import sine_positions
 COUNT = 16
 #: Part of every label, so that another version of the numbers is another set of them.
 SEED = "transformer-nfn fingerprint 1"
+#: Signs that are kept, not made again.
+_SMALL = 2**14
 
 
 @dataclass(frozen=True)
@@ -41,10 +45,19 @@ def signs(label: str, *shape: int) -> Float[Tensor, "..."]:
         >>> signs("example", 2, 4).tolist()
         [[-1.0, -1.0, -1.0, 1.0], [1.0, 1.0, -1.0, 1.0]]
     """
-    count = int(np.prod(shape))
+    count = prod(shape)
+    return (_made if count > _SMALL else _remembered)(label, shape)
+
+
+def _made(label: str, shape: tuple[int, ...]) -> Tensor:
+    count = prod(shape)
     digest = shake_256(f"{SEED}: {label}".encode()).digest(-(-count // 8))
     bits = np.unpackbits(np.frombuffer(digest, dtype=np.uint8), count=count)
     return torch.from_numpy(bits).view(shape).float() * 2 - 1
+
+
+#: Files of one shape, of which a hub has many, need the same ones: 64 kB each at most.
+_remembered = lru_cache(maxsize=256)(_made)
 
 
 def chosen(rows: int, count: int) -> list[int]:
