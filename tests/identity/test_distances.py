@@ -83,12 +83,12 @@ def test_many_at_once_are_the_same_as_two() -> None:
     prints = [made_up(0), near(made_up(0), 1e-6), made_up(2, parts=4), near(made_up(0), 0.1, 3)]
     stack = Stack.of(prints)
     for i in range(4):
-        to_all = stack.judge_all(prints[i])
+        to_all = {number: near for number, *near in stack.nearest(prints[i], 4)}
         for j in range(4):
             far = distance(prints[i], prints[j])
             pair = stack.judge(np.array([i]), np.array([j]))
             assert (pair.rms[0], pair.kinship(0)) == (pytest.approx(far.rms), far.kinship)
-            assert (to_all.rms[j], to_all.kinship(j)) == (pytest.approx(far.rms), far.kinship)
+            assert to_all[j] == [pytest.approx(far.rms), far.kinship]
     assert [(i, j, kind) for i, j, _, kind in Index.of(prints).pairs()] == [
         (0, 1, "copy"), (0, 3, "near copy"), (1, 3, "near copy"),
     ]  # fmt: skip
@@ -97,6 +97,5 @@ def test_many_at_once_are_the_same_as_two() -> None:
 def test_a_query_may_have_parts_that_no_other_has() -> None:
     one = made_up()
     more = Fingerprint("m", "s", "float32", {"head": torch.ones(16).double(), **one.parts})
-    judged = Stack.of([one, near(one, 1e-6)]).judge_all(more)
-    assert judged.rms[0] == pytest.approx(distance(one, more).rms)
-    assert (judged.kinship(0), judged.kinship(1)) == (Kinship.NEAR, Kinship.NEAR)
+    found = Stack.of([one, near(one, 1e-6)]).nearest(more, 1)
+    assert found == [(0, pytest.approx(distance(one, more).rms), Kinship.NEAR)]

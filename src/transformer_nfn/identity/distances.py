@@ -113,6 +113,9 @@ def summaries(
     parts: Float[np.ndarray, "n parts"],
 ) -> tuple[Float[np.ndarray, " n"], Float[np.ndarray, " n"], Float[np.ndarray, " n"]]:
     """Root mean square, largest and median over the parts that are there."""
+    if not np.isnan(parts).any():  # the rule, and five times as fast
+        squares = np.mean(np.square(parts), axis=1)
+        return np.sqrt(squares), parts.max(axis=1), np.median(parts, axis=1)
     rms = np.sqrt(np.nanmean(np.square(parts), axis=1))
     return rms, np.nanmax(parts, axis=1), np.nanmedian(parts, axis=1)
 
@@ -161,26 +164,29 @@ class Stack:
         limits = np.maximum(self.limits[first], self.limits[second])
         return Judged.of(self.between(first, second), limits)
 
-    def judge_all(self, one: Fingerprint) -> "Judged":
-        """What all are to a fingerprint of the same shape that need not be here."""
+    def nearest(self, one: Fingerprint, count: int) -> list[tuple[int, float, Kinship]]:
+        """The nearest to a fingerprint of the same shape, copies first: numbers, rms distances."""
         other = Stack.of([one])
-        place = [self.names.index(name) if name in self.names else None for name in other.names]
         numbers = np.zeros((len(self.names), WIDTH))
         more = 0  # parts that only the one has
-        for part, row in zip(place, other.numbers[0], strict=True):
-            if part is None:
-                more += bool(row.any())
+        for name, row in zip(other.names, other.numbers[0], strict=True):
+            if name in self.names:
+                numbers[self.names.index(name)] = row
             else:
-                numbers[part] = row
+                more += bool(row.any())
         sizes = np.linalg.norm(numbers, axis=-1)
         limits = np.maximum(self.limits, other.limits)
-        found = []
+        found: list[tuple[int, float, Kinship]] = []
         for start in range(0, len(self), _AT_ONCE):
             here = slice(start, start + _AT_ONCE)
             parts = _relative(numbers, sizes, self.numbers[here], self.sizes[here])
             parts = np.pad(parts, ((0, 0), (0, more)), constant_values=2.0)
-            found.append(Judged.of(parts, limits[here]))
-        return Judged(*(np.concatenate(column) for column in zip(*found, strict=True)))
+            copies = (np.nan_to_num(parts) <= limits[here, None]).all(axis=1)
+            chosen = np.lexsort((np.nanmean(np.square(parts), axis=1), ~copies))[:count]
+            judged = Judged.of(parts[chosen], limits[here][chosen])  # medians only of these
+            for place, number in enumerate(chosen.tolist()):
+                found.append((start + number, float(judged.rms[place]), judged.kinship(place)))
+        return sorted(found, key=lambda row: (row[2] is not Kinship.COPY, row[1]))[:count]
 
 
 def _relative(
@@ -190,7 +196,9 @@ def _relative(
     b_size: Float[np.ndarray, "n parts"],
 ) -> Float[np.ndarray, "n parts"]:
     size = (a_size + b_size) / 2
-    found: np.ndarray = np.linalg.norm(b - a, axis=-1) / np.where(size > 0, size, np.nan)
+    difference = b - a
+    squares = np.einsum("...i,...i->...", difference, difference)
+    found: np.ndarray = np.sqrt(squares) / np.where(size > 0, size, np.nan)
     return found
 
 

@@ -28,7 +28,7 @@ _GATHERED = 2**20
 
 
 class Edge(NamedTuple):
-    """Two fingerprints that are kin, by their keys."""
+    """Two fingerprints that are kin, by their keys, the lower first."""
 
     first: bytes
     second: bytes
@@ -113,10 +113,11 @@ class Growth:
     def edges(self) -> list[Edge]:
         """The forest, after all steps."""
         links = thin(Links.joined(self._gathered), self._rank)
-        return [
-            Edge(self._keys[first], self._keys[second], float(far), bool(copies))
-            for first, second, far, copies in zip(*links, strict=True)
-        ]
+        found = []
+        for one, other, far, copies in zip(*links, strict=True):
+            first, second = sorted((self._keys[one], self._keys[other]))
+            found.append(Edge(first, second, float(far), bool(copies)))
+        return found
 
 
 def thin(links: Links, rank: Int[np.ndarray, " n"]) -> Links:

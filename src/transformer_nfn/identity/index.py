@@ -83,11 +83,8 @@ class Index:
         shelf = self.shelves.get(one.shape)
         if shelf is None:
             return []
-        judged = shelf.stack.judge_all(one)
-        order = np.lexsort((judged.rms, ~judged.copies))[:count].tolist()
-        return [
-            Neighbour(int(shelf.files[n]), float(judged.rms[n]), judged.kinship(n)) for n in order
-        ]
+        near = shelf.stack.nearest(one, count)
+        return [Neighbour(int(shelf.files[number]), far, kind) for number, far, kind in near]
 
     def pairs(self) -> list[tuple[int, int, float, Kinship]]:
         """All pairs of kin i < j with their distances, in order: of few files."""
