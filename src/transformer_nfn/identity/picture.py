@@ -60,9 +60,11 @@ def plot_kin(found: Duplicates, path: Path, name: Callable[[str], str] = str) ->
     from matplotlib import colormaps
     from matplotlib.figure import Figure
 
-    families = sorted(found.families, key=lambda family: -sum(map(len, family)))
-    files = [link.file for family in families for group in family for link in group]
-    shown = files[:_FILES] if len(files) > _FILES else found.order
+    shown = found.order
+    if len(shown) > _FILES:
+        families = sorted(found.families, key=lambda family: -sum(map(len, family)))
+        kin = [family for family in families if sum(map(len, family)) > 1] or families
+        shown = [link.file for family in kin for group in family for link in group][:_FILES]
     side = min(4 + 0.25 * len(shown), 12)
     figure = Figure(figsize=(2 + 1.5 * side, side), layout="constrained")
     heat, links = figure.subplots(1, 2, width_ratios=[2, 1])
@@ -78,8 +80,10 @@ def plot_kin(found: Duplicates, path: Path, name: Callable[[str], str] = str) ->
         heat.set_yticks(range(len(names)), names, fontsize=7)
     else:
         heat.set_xlabel("files, families together")
-    some = f"the {len(shown)} files of the largest families" if len(shown) < len(files) else "files"
-    heat.set_title(f"{some}: median distance of the parts", fontsize=9)
+    some = (
+        "" if len(shown) == len(found.index) else f" of {len(shown)} files in the largest families"
+    )
+    heat.set_title(f"median distance of the parts{some}", fontsize=9)
     figure.colorbar(image, ax=heat, label="log10 of the distance; grey: other shape", shrink=0.8)
     _plot_links(found, links)
     figure.savefig(path, dpi=150)
@@ -104,7 +108,7 @@ def _plot_links(found: Duplicates, axes: Any) -> None:
             va="top",
             transform=axes.get_xaxis_transform(),
         )
-    if any(link.distance is not None for link in kin):
+    if axes.get_ylim()[1] > 100:
         axes.set_yscale("log")
     axes.set_xlabel("log10 of the distance; dotted: the most that is a copy's")
     axes.set_ylabel("files")
