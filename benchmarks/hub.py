@@ -1,6 +1,7 @@
 """A hub of small checkpoints on all cores: rates, copies, broken files, second run, cost of a file.
 
     python benchmarks/hub.py --json                 # 100,000 files, 6.5 GB, see --work
+    python benchmarks/hub.py --large --json         # 300 files of about 43 MB
     python benchmarks/hub.py --quick --json
 
 Files are read on Ray by `tnfn fingerprint`, compared by `tnfn dedup`. Rates stand against reading
@@ -135,23 +136,24 @@ def again(hub: Hub, out: Path) -> dict[str, Any]:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--files", type=int, default=100_000)
+    parser.add_argument("--files", type=int, help="100,000, or 300 large ones")
+    parser.add_argument("--large", action="store_true", help="checkpoints of 43 MB")
     parser.add_argument("--work", type=Path, help="a folder for the files; a temporary one if none")
     parser.add_argument("--quick", action="store_true", help="400 files")
     parser.add_argument("--json", action="store_true", help="one JSON object as the last line")
     options = parser.parse_args()
-    count = 400 if options.quick else options.files
+    count = 400 if options.quick else options.files or (300 if options.large else 100_000)
     cores = os.cpu_count() or 1
     home = Path(tempfile.mkdtemp(dir=options.work))
     try:
-        kinds = templates(home / "templates")
+        kinds = templates(home / "templates", options.large)
         start = time.perf_counter()
         hub = plant(home / "nets", count, kinds, cores)
         print(f"{count} files planted in {time.perf_counter() - start:.0f} s", flush=True)
         out = home / "out"
         figures, cpu = first_run(hub, out)
         print(json.dumps(figures), flush=True)
-        if not options.quick:  # of few files start-up is most
+        if not options.quick and not options.large:  # of few files start-up is most
             figures |= cost_of_a_file(hub, home, count, kinds, cpu)
         figures |= bare_reading(hub.home, cores)
         for unit in ("files", "bytes"):

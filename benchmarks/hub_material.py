@@ -27,7 +27,13 @@ SIZES: tuple[dict[str, int], ...] = (
     {"hidden_size": 24, "intermediate_size": 48},
     {"hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 3},
 )
-GPT2 = {"hidden_size": "n_embd", "intermediate_size": "n_inner", "num_hidden_layers": "n_layer"}
+LARGE = ({"hidden_size": 384, "intermediate_size": 1536, "num_hidden_layers": 6},)
+GPT2 = {
+    "hidden_size": "n_embd",
+    "intermediate_size": "n_inner",
+    "num_hidden_layers": "n_layer",
+    "num_attention_heads": "n_head",
+}
 A_FOLDER = 100
 #: Of so many files one is a copy and one is broken: these.
 RARE, COPY, BROKEN = 100, 98, 99
@@ -64,20 +70,21 @@ class Hub:
     broken: frozenset[str]
 
 
-def templates(home: Path) -> list[Template]:
-    """Five families of `transformers` in three sizes, and two blocks of a zoo."""
+def templates(home: Path, large: bool = False) -> list[Template]:
+    """Five families of `transformers` in three sizes, and two blocks of a zoo; or three large."""
     found = []
-    for family in made.FAMILIES:
-        for number, size in enumerate(SIZES):
+    for family in ("gpt2", "bert", "llama") if large else made.FAMILIES:
+        for number, size in enumerate(LARGE if large else SIZES):
             names = GPT2 if family == "gpt2" else {}
-            heads = {"n_head": 2} if family == "gpt2" else {"num_attention_heads": 2}
+            heads = max(2, size["hidden_size"] // 64)
+            changes = {**size, "num_attention_heads": heads}
             if family in ("llama", "qwen2"):
-                heads = {"num_attention_heads": 4, "num_key_value_heads": 2}
-            changes = {names.get(name, name): value for name, value in size.items()} | heads
+                changes |= {"num_attention_heads": 2 * heads, "num_key_value_heads": heads}
+            changes = {names.get(name, name): value for name, value in changes.items()}
             folder = made.save(made.model(family, **changes), home / f"{family}-{number}")
             file = folder / "model.safetensors"
             found.append(_template(folder.name, file, folder / "config.json"))
-    for block in ("paper", "residual"):
+    for block in () if large else ("paper", "residual"):
         file = made.zoo_net(home / f"{block}.safetensors", block)
         found.append(_template(f"zoo-{block}", file, None))
     return found
