@@ -8,6 +8,7 @@ from typing import Any
 import pyarrow as pa  # type: ignore[import-untyped]
 import pyarrow.compute as pc  # type: ignore[import-untyped]
 
+from transformer_nfn.hub.errors import HubError
 from transformer_nfn.hub.planning import Batch, deal, one_by_one, open_items
 from transformer_nfn.hub.sources import list_items
 from transformer_nfn.hub.store import Results
@@ -68,6 +69,10 @@ class Bulk:
         Args:
             executor: Where batches run.
             watch: Wraps the outcomes as they come, for a progress bar.
+
+        Raises:
+            HubError: If results cannot be written, for which no file is at fault; what was
+                committed stays.
         """
         self.results.claim()
         for outcome in watch(self._outcomes(executor)):
@@ -103,6 +108,8 @@ class Bulk:
 
     def _counted(self, outcome: Outcome) -> Outcome:
         if isinstance(outcome, Done):
+            if outcome.result.unwritten is not None:
+                raise HubError(outcome.result.unwritten)
             self.tally.files += outcome.result.files
             self.tally.errors += outcome.result.errors
             self.tally.bytes_read += outcome.result.bytes_read

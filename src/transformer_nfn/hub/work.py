@@ -7,6 +7,7 @@ from typing import Any, NamedTuple, Protocol, runtime_checkable
 import pyarrow as pa  # type: ignore[import-untyped]
 
 from transformer_nfn.checkpoints import CheckpointError, UnreadableError
+from transformer_nfn.hub.errors import HubError
 from transformer_nfn.hub.items import Item
 from transformer_nfn.hub.planning import Batch
 from transformer_nfn.hub.sources import look
@@ -41,11 +42,15 @@ class Task(Protocol):
 
 
 class Report(NamedTuple):
-    """What a job reports: everything else is in its shard."""
+    """What a job reports: everything else is in its shard.
+
+    `unwritten` says why there is no shard: that is nobody's fault among its files.
+    """
 
     files: int
     errors: int
     bytes_read: int
+    unwritten: str | None = None
 
 
 def work_batch(task: Task, url: str, batch: Batch) -> Report:
@@ -63,8 +68,12 @@ def work_batch(task: Task, url: str, batch: Batch) -> Report:
         for number, more in zip(sound, task.columns([done[n][1] for n in sound]), strict=True):
             rows[number] |= more
     table = to_table(task, rows)
-    Results(url, task.description).commit(batch.name, table)
-    return Report(len(rows), len(rows) - len(sound), sum(row["bytes_read"] for row in rows))
+    report = Report(len(rows), len(rows) - len(sound), sum(row["bytes_read"] for row in rows))
+    try:
+        Results(url, task.description).commit(batch.name, table)
+    except HubError as error:
+        return report._replace(unwritten=str(error))
+    return report
 
 
 def failed_row(item: Item, reason: str) -> dict[str, Any]:

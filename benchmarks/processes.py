@@ -1,0 +1,40 @@
+"""Processes of a benchmark's children, found in /proc: whom to kill, and who was left behind."""
+
+from pathlib import Path
+
+
+def below(ancestor: int, names: tuple[bytes, ...]) -> list[int]:
+    """Processes below another one whose command line starts with one of some names."""
+    parents, lines = {}, {}
+    for entry in Path("/proc").glob("[0-9]*"):
+        try:
+            status = (entry / "stat").read_text(errors="replace")
+            lines[int(entry.name)] = (entry / "cmdline").read_bytes()
+        except OSError:
+            continue  # gone meanwhile
+        parents[int(entry.name)] = int(status[status.rindex(")") + 2 :].split()[1])
+    found = []
+    for pid, line in lines.items():
+        above = pid
+        while line.startswith(names) and above > 1 and above != ancestor:
+            above = parents.get(above, 0)
+        if pid != ancestor and above == ancestor:
+            found.append(pid)
+    return found
+
+
+def workers(driver: int) -> list[int]:
+    """Those of a Ray driver that run or await a job; Ray's own agents are no workers."""
+    return below(driver, (b"ray::attempt", b"ray::IDLE"))
+
+
+def marked(mark: str) -> list[int]:
+    """Processes that have a word in their environment, as all have whose ancestor was given it."""
+    found = []
+    for entry in Path("/proc").glob("[0-9]*"):
+        try:
+            if mark.encode() in (entry / "environ").read_bytes():
+                found.append(int(entry.name))
+        except OSError:
+            continue  # gone meanwhile, or somebody else's
+    return found
