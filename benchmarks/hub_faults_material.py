@@ -64,7 +64,7 @@ class Mischief:
 
     def vanish(self) -> list[Callable[[], None]]:
         """Files go, one in three for good; a whole folder is away for a while."""
-        folder = self.tree / self.rng.choice(["gpt2", "vit", "sharded"])
+        folder = self.tree / self.rng.choice(["gpt2", "vit"])
         return [
             partial(_remove, self._take(6)),
             partial(_away, self._take(6), self.rng.uniform(0.05, 0.5)),

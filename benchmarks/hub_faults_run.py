@@ -8,9 +8,9 @@ import shutil
 import signal
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
 from uuid import uuid4
@@ -27,6 +27,8 @@ LIMIT, GONE = 300.0, 20.0
 RAYLET = os.fsencode(
     f"{importlib.util.find_spec('ray').submodule_search_locations[0]}/core/src/ray/raylet/raylet"
 )
+#: How often something happens before there is any result.
+EARLY = 0.25
 #: How often the same command may find something to do after the disturbances.
 AGAIN = 3
 
@@ -63,7 +65,8 @@ class Run:
         self.watch = Watch(self.out / "data")
         self.drivers: list[subprocess.Popen[str]] = []
         self.hits: list[str] = []
-        self.threads: list[threading.Thread] = []
+        self.threads = ThreadPoolExecutor(32)
+        self.happening: list[Future[None]] = []
         self.growing = self.mischief.grow() if "grow" in kinds else []
         self.shards = len(list(self.tree.rglob("*.safetensors"))) // 8
 
@@ -80,6 +83,7 @@ class Run:
             found["left_behind"] = self._left_behind()
         finally:
             self.watch.stop.set()
+            self.threads.shutdown()
             for driver in self.drivers:
                 driver.kill()
                 driver.wait()
@@ -111,14 +115,17 @@ class Run:
         if "full" in self.kinds and self.rng.random() < 0.3:  # from the beginning
             self._fill()
         self._start()
+        if self.rng.random() < EARLY:  # while Python, Ray and its workers still start
+            time.sleep(self.rng.uniform(0, 12))
+            moments[0] = 0.0
         for moment, incident in zip(moments, incidents, strict=True):
             while self._running() and len(self.watch.seen) < moment:
                 time.sleep(0.005)
             incident()
         for driver in self._running():
             self._ended(driver, 0)
-        for thread in self.threads:
-            thread.join()
+        for happening in self.happening:
+            happening.result()
 
     def _running(self) -> "list[subprocess.Popen[str]]":
         return [driver for driver in self.drivers if driver.poll() is None]
@@ -156,7 +163,10 @@ class Run:
         else:
             self._hit("SIGTERM")
             driver.terminate()
-        self._ended(driver, 130, "interrupted: what is finished is kept")
+        if self.watch.seen:
+            self._ended(driver, 130, "interrupted: what is finished is kept")
+        else:  # perhaps Python was still importing: it need only end
+            driver.communicate(timeout=LIMIT)
         self._start()
 
     def _raylet(self) -> None:
@@ -183,9 +193,7 @@ class Run:
     def _happen(self, kind: str, actions: list[Callable[[], None]]) -> None:
         """Something happens to files, while the run goes on and after it."""
         self._hit(kind)
-        self.threads += [threading.Thread(target=action) for action in actions]
-        for thread in self.threads[-len(actions) :]:
-            thread.start()
+        self.happening += [self.threads.submit(action) for action in actions]
 
     def _fill(self) -> None:
         with suppress(OSError), (self.disk / "ballast").open("wb", buffering=0) as file:

@@ -3,9 +3,12 @@
 import importlib
 import logging
 import os
+import signal
 import subprocess
+import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from itertools import islice
 from typing import Any
 
@@ -179,5 +182,15 @@ def _connect(address: str | None, retries: int) -> Any:
     options: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR}
     if address is None:
         options["include_dashboard"] = False
-    ray.init(address="local" if address is None else address, **options)
+    with _own_handler():
+        ray.init(address="local" if address is None else address, **options)
     return ray
+
+
+@contextmanager
+def _own_handler() -> Iterator[None]:
+    """Keep a handler of SIGTERM that a program has: Ray's prints a stack and exits with 15."""
+    before = signal.getsignal(signal.SIGTERM)
+    yield
+    if callable(before) and threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGTERM, before)
