@@ -21,6 +21,7 @@ import json
 import os
 import random
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -71,6 +72,7 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=0, help="of victims and moments")
     parser.add_argument("--json", action="store_true", help="one JSON object as the last line")
     options = parser.parse_args()
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # so that nothing is left running
     can_mount = in_own_namespace()
     runs = [tuple(options.only.split(","))] if options.only else plan(options.seed)
     runs = list(QUICK) if options.quick else runs

@@ -17,7 +17,7 @@ from uuid import uuid4
 
 from benchmarks.hub_faults_compare import Watch, compare, undisturbed
 from benchmarks.hub_faults_material import Mischief
-from benchmarks.processes import below, marked, workers
+from benchmarks.processes import below, of_session, workers
 from transformer_nfn.hub import Results
 
 #: Bytes of the file system that is filled up; what a run writes takes a tenth.
@@ -260,6 +260,7 @@ class Run:
     def _left_behind(self) -> list[str]:
         """Processes that outlive all commands."""
         end = time.monotonic() + GONE
-        while (pids := marked(self.mark)) and time.monotonic() < end:
+        sessions = {driver.pid for driver in self.drivers}
+        while (pids := of_session(sessions, self.mark)) and time.monotonic() < end:
             time.sleep(0.1)
         return [Path(f"/proc/{pid}/cmdline").read_text().replace("\0", " ")[:80] for pid in pids]

@@ -28,13 +28,18 @@ def workers(driver: int) -> list[int]:
     return below(driver, (b"ray::attempt", b"ray::IDLE"))
 
 
-def marked(mark: str) -> list[int]:
-    """Processes that have a word in their environment, as all have whose ancestor was given it."""
+def of_session(sessions: set[int], mark: str) -> list[int]:
+    """Processes of some sessions, or with a word in their environment; none that are dead.
+
+    Who leaves a session keeps its environment, unless it writes its own name over it.
+    """
     found = []
     for entry in Path("/proc").glob("[0-9]*"):
         try:
-            if mark.encode() in (entry / "environ").read_bytes():
-                found.append(int(entry.name))
+            fields = (entry / "stat").read_text(errors="replace").rpartition(")")[2].split()
+            inside = int(fields[3]) in sessions or mark.encode() in (entry / "environ").read_bytes()
         except OSError:
             continue  # gone meanwhile, or somebody else's
+        if inside and fields[0] != "Z":
+            found.append(int(entry.name))
     return found
