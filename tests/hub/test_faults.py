@@ -142,3 +142,13 @@ def test_what_killed_writers_left_is_swept_up_by_the_next_run_only(tmp_path: Pat
     assert all(path.exists() for path in left)
     Results(str(out)).claim()
     assert [path.exists() for path in (*left, young)] == [False, False, True]
+
+
+def test_a_file_that_takes_too_long_is_tried_again(tmp_path: Path) -> None:
+    home, out = some_nets(tmp_path / "nets", 1), tmp_path / "out"
+    run(home, out, FingerprintTask(limit_seconds=-1))
+    row = rows(out)["0.safetensors"]
+    assert row["status"] == "failed"
+    assert "takes too long" in row["reason"]
+    assert run(home, out, FingerprintTask(limit_seconds=60))[1] == 1
+    assert rows(out)["0.safetensors"]["status"] == "ok"
