@@ -73,12 +73,13 @@ class Mischief:
         ]
 
     def change(self) -> list[Callable[[], None]]:
-        """Files are replaced at once, again and again, or written over; shards and configs too."""
+        """Files are replaced, once, often, or until they are put back, or are written over."""
         shard = self.rng.choice(sorted((self.tree / "sharded").glob("*.safetensors")))
         return [
             partial(self._replace, self._take(12), times=1),
             partial(self._replace, self._take(3), times=150),
             partial(self._write_over, self._take(3)),
+            partial(self._swap, self._take(12), self.rng.uniform(0.5, 3.0)),
             partial(_write_anew, shard),
             partial(_write_anew, self.tree / "bert" / "config.json"),
         ]
@@ -104,6 +105,15 @@ class Mischief:
             shutil.copyfile(self.rng.choice(self.spare), beside)
             os.replace(beside, path)
             time.sleep(0.004)
+
+    def _swap(self, paths: list[Path], seconds: float) -> None:
+        """Others are in their places for a while: then all is as the listing said."""
+        for path in paths:
+            path.rename(path.with_name(f".{path.name}"))
+            shutil.copyfile(self.rng.choice(self.spare), path)
+        time.sleep(seconds)
+        for path in paths:
+            os.replace(path.with_name(f".{path.name}"), path)
 
     def _write_over(self, paths: list[Path]) -> None:
         for path in paths:

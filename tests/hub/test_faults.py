@@ -105,6 +105,31 @@ def test_files_that_vanish_or_grow_before_they_are_read_are_tried_again(tmp_path
     assert bulk.standing()[0] == {"ok": 3}
 
 
+def test_a_file_that_is_replaced_and_put_back_is_read_again(tmp_path: Path) -> None:
+    home, out = some_nets(tmp_path / "nets"), tmp_path / "out"
+    run(home, tmp_path / "calm")
+    file, other = home / "0" / "0.safetensors", made.zoo_net(tmp_path / "other", "residual", 9)
+    bulk = Bulk(FingerprintTask(), [str(home)], str(out))  # lists
+    os.rename(file, tmp_path / "aside")
+    os.rename(other, file)
+    bulk.run(InProcess())
+    assert run(home, out)[1] == 0  # what was read is what is there
+    os.rename(file, other)
+    os.rename(tmp_path / "aside", file)
+    assert run(home, out)[1] == 1
+    numbers = [rows(folder)["0.safetensors"]["numbers"] for folder in (out, tmp_path / "calm")]
+    assert numbers[0] == numbers[1]
+
+
+@pytest.mark.parametrize("kind", ["folder", "nowhere"])
+def test_an_odd_config_makes_no_work_for_every_run(tmp_path: Path, kind: str) -> None:
+    home, out = some_nets(tmp_path / "nets", 1), tmp_path / "out"
+    config = home / "0" / "config.json"
+    config.mkdir() if kind == "folder" else config.symlink_to("none")
+    assert run(home, out)[1] == 1
+    assert run(home, out)[1] == 0
+
+
 def test_a_file_that_comes_slowly_is_broken_until_it_is_whole(tmp_path: Path) -> None:
     home, out = tmp_path / "nets", tmp_path / "out"
     whole = made.zoo_net(home / "a.safetensors", "residual").read_bytes()

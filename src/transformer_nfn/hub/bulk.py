@@ -9,6 +9,7 @@ import pyarrow as pa  # type: ignore[import-untyped]
 import pyarrow.compute as pc  # type: ignore[import-untyped]
 
 from transformer_nfn.hub.errors import HubError
+from transformer_nfn.hub.manifests import SUFFIXES
 from transformer_nfn.hub.planning import Batch, deal, one_by_one, open_items
 from transformer_nfn.hub.sources import list_items
 from transformer_nfn.hub.store import Results
@@ -60,6 +61,7 @@ class Bulk:
         self.task, self.tally = task, Tally()
         self.results = Results(out, task.description)
         self.listing = list_items(sources)
+        self._walked = not any(source.endswith(SUFFIXES) for source in sources)
         known = self.results.rows(["version", "status"])
         self.open: pa.Table = open_items(self.listing, known)
 
@@ -95,7 +97,7 @@ class Bulk:
 
     def _outcomes(self, executor: Executor) -> Iterator[Outcome]:
         """Batches, and item by item those whose worker died: one of its files did it."""
-        function = partial(work_batch, self.task, self.results.url)
+        function = partial(work_batch, self.task, self.results.url, self._walked)
         again: list[Batch] = []
         for outcome in executor.run(function, deal(self.open, self.results.next_run)):
             if isinstance(outcome, Failed) and len(outcome.job.items) > 1:

@@ -53,16 +53,17 @@ class Report(NamedTuple):
     unwritten: str | None = None
 
 
-def work_batch(task: Task, url: str, batch: Batch) -> Report:
+def work_batch(task: Task, url: str, walked: bool, batch: Batch) -> Report:
     """Do a batch and commit its shard; a file at fault is a row with a reason.
 
     Args:
         task: What to compute.
         url: The folder of results.
+        walked: Whether versions are our own, and not those of a manifest.
         batch: Which items.
     """
     with one_thread("cpu"):
-        done = [_try(task, item) for item in batch.items]
+        done = [_try(task, item, walked and "://" not in item.path) for item in batch.items]
         rows = [row for row, _ in done]
         sound = [number for number, row in enumerate(rows) if row["status"] == "ok"]
         for number, more in zip(sound, task.columns([done[n][1] for n in sound]), strict=True):
@@ -86,17 +87,18 @@ def to_table(task: Task, rows: list[dict[str, Any]]) -> pa.Table:
     return pa.Table.from_pylist(rows, pa.schema([*COLUMNS, *task.schema]))
 
 
-def _try(task: Task, item: Item) -> tuple[dict[str, Any], Any]:
+def _try(task: Task, item: Item, own: bool) -> tuple[dict[str, Any], Any]:
     """The row of an item, and what was read of it.
 
-    Its version is the listing's, with which the next listing is compared. If the file changed since
-    then, it is read once more next time.
+    Its version is that of what was read, with which the next listing is compared: a file may be
+    replaced after the listing, and be put back later. Where versions are spelled by others (`own`
+    is false) it is the listing's; a file that changed since then is read once more next time.
     """
     start = time.perf_counter()
     row, found = _row(item, "failed"), None
     try:
         before = look(item.path)
-        row["size"] = before.size
+        row |= {"size": before.size, "version": before.version if own else item.version}
         more, found = _read(task, item.path)
         if look(item.path) != before:  # and then it may well look broken
             more |= {"status": "changed", "reason": "it changed while it was read"}
