@@ -12,13 +12,13 @@ import time
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from uuid import uuid4
 
-from benchmarks.hub_faults_compare import Watch, compare, undisturbed
+from benchmarks.hub_faults_compare import Watch, compare, undisturbed, unswept
 from benchmarks.hub_faults_material import Mischief
-from benchmarks.processes import below, of_session, workers
-from transformer_nfn.hub import Results
+from benchmarks.processes import below, left_behind, workers
 
 #: Bytes of the file system that is filled up; what a run writes takes a tenth.
 DISK = 2**23
@@ -27,6 +27,8 @@ LIMIT, GONE = 300.0, 20.0
 RAYLET = os.fsencode(
     f"{importlib.util.find_spec('ray').submodule_search_locations[0]}/core/src/ray/raylet/raylet"
 )
+#: What happens to files and not to processes.
+FILES = ("vanish", "change", "grow")
 #: How often something happens before there is any result.
 EARLY = 0.25
 #: How often the same command may find something to do after the disturbances.
@@ -64,6 +66,7 @@ class Run:
         self.calm = home / "calm"
         self.watch = Watch(self.out / "data")
         self.drivers: list[subprocess.Popen[str]] = []
+        self.unjudged: list[subprocess.Popen[str]] = []  # whose end nobody has looked at
         self.hits: list[str] = []
         self.threads = ThreadPoolExecutor(32)
         self.happening: list[Future[None]] = []
@@ -79,8 +82,9 @@ class Run:
             found = compare(self.tree, self.out, undisturbed(self.tree, self.calm))
             found |= {"hits": self.hits, "again": again, "shards": len(self.watch.seen)}
             found["torn"] = len(self.watch.close())
-            found["temporaries"] = self._temporaries()
-            found["left_behind"] = self._left_behind()
+            found["temporaries"] = unswept(self.out)
+            sessions = {driver.pid for driver in self.drivers}
+            found["left_behind"] = left_behind(sessions, self.mark, GONE)
         finally:
             self.watch.stop.set()
             self.threads.shutdown()
@@ -91,9 +95,9 @@ class Run:
                 subprocess.run(["umount", "--lazy", self.disk], check=True)
         return found
 
-    def _start(self) -> "subprocess.Popen[str]":
+    def _start(self, *more: str) -> "subprocess.Popen[str]":
         name, _, value = self.mark.partition("=")
-        words = ["fingerprint", str(self.tree), "--out", f"{self.out}/", "--ray", "--json"]
+        words = ["fingerprint", str(self.tree), "--out", f"{self.out}/", "--json", *more]
         driver = subprocess.Popen(
             [sys.executable, "-c", "from transformer_nfn.cli import main; main()", *words],
             stdout=subprocess.PIPE,
@@ -103,26 +107,36 @@ class Run:
             env={**os.environ, name: value},
         )
         self.drivers.append(driver)
+        self.unjudged.append(driver)
         return driver
 
     def _disturb(self) -> None:
         """Start, let things happen after some number of shards each, and wait for the end."""
-        incidents = [getattr(self, f"_{kind}") for kind in self.kinds]
+        incidents: list[Callable[[], None]] = [
+            partial(self._happen, kind) if kind in FILES else getattr(self, f"_{kind}")
+            for kind in self.kinds
+            if kind != "two"
+        ]
         if "worker" in self.kinds:
             incidents += [self._worker] * self.rng.randint(0, 2)
         self.rng.shuffle(incidents)
         moments = sorted(self.rng.uniform(0, 0.6) * self.shards for _ in incidents)
         if "full" in self.kinds and self.rng.random() < 0.3:  # from the beginning
             self._fill()
-        self._start()
-        if self.rng.random() < EARLY:  # while Python, Ray and its workers still start
-            time.sleep(self.rng.uniform(0, 12))
+            incidents.sort(key=lambda incident: incident != self._full)  # it comes first
+        self._start("--ray")
+        if "two" in self.kinds:  # they are to meet, so at once
+            time.sleep(self.rng.uniform(0, 2))
+            self._hit("second driver")
+            self._start("--ray")
+        if self.kinds[0] in ("worker", "driver", "stop", "raylet") and self.rng.random() < EARLY:
+            time.sleep(self.rng.uniform(0, 12))  # Python, Ray and its workers still start
             moments[0] = 0.0
         for moment, incident in zip(moments, incidents, strict=True):
             while self._running() and len(self.watch.seen) < moment:
                 time.sleep(0.005)
             incident()
-        for driver in self._running():
+        for driver in list(self.unjudged):
             self._ended(driver, 0)
         for happening in self.happening:
             happening.result()
@@ -149,8 +163,8 @@ class Run:
             driver = self.rng.choice(running)
             self._hit("driver")
             driver.kill()
-            driver.communicate()
-            self._start()
+            self._over(driver)
+            self._start("--ray")
 
     def _stop(self) -> None:
         """Ctrl-C at the terminal, which all processes of the group get; or a polite SIGTERM."""
@@ -166,8 +180,8 @@ class Run:
         if self.watch.seen:
             self._ended(driver, 130, "interrupted: what is finished is kept")
         else:  # perhaps Python was still importing: it need only end
-            driver.communicate(timeout=LIMIT)
-        self._start()
+            self._over(driver)
+        self._start("--ray")
 
     def _raylet(self) -> None:
         """The heart of a local Ray is killed; its driver cannot go on, and must not hang."""
@@ -176,23 +190,15 @@ class Run:
             for pid in below(driver.pid, (RAYLET,)):
                 os.kill(pid, signal.SIGKILL)
                 self._hit("raylet")
-                driver.communicate(timeout=LIMIT)
-                self._start()
+                self._over(driver)
+                self._start("--ray")
                 return
             time.sleep(0.01)
 
-    def _vanish(self) -> None:
-        self._happen("vanish", self.mischief.vanish())
-
-    def _change(self) -> None:
-        self._happen("change", self.mischief.change())
-
-    def _grow(self) -> None:
-        self._happen("grow", self.growing)
-
-    def _happen(self, kind: str, actions: list[Callable[[], None]]) -> None:
+    def _happen(self, kind: str) -> None:
         """Something happens to files, while the run goes on and after it."""
         self._hit(kind)
+        actions = self.growing if kind == "grow" else getattr(self.mischief, kind)()
         self.happening += [self.threads.submit(action) for action in actions]
 
     def _fill(self) -> None:
@@ -203,17 +209,20 @@ class Run:
     def _full(self) -> None:
         """The disk is full; drivers say so and end. Then there is room, and one starts again."""
         self._fill()
-        codes = [self._ended(driver, None, None) for driver in self._running()]
+        codes = [self._ended(driver, None) for driver in list(self.unjudged)]
         (self.disk / "ballast").unlink()
         if 1 in codes:
             self._hit("full")
         if set(codes) != {0}:
-            self._start()
+            self._start("--ray")
 
-    def _two(self) -> None:
-        """A second driver, on the same files and results."""
-        self._hit("second driver")
-        self._start()
+    def _over(self, driver: "subprocess.Popen[str]") -> tuple[str, str]:
+        """Wait for the end of a driver, however it ends; what it wrote."""
+        self.unjudged.remove(driver)
+        try:
+            return driver.communicate(timeout=LIMIT)
+        except subprocess.TimeoutExpired:
+            raise WrongError(f"a command takes longer than {LIMIT} s") from None
 
     def _ended(
         self, driver: "subprocess.Popen[str]", code: int | None, words: str | None = None
@@ -227,10 +236,7 @@ class Run:
         """
         if code is None:
             code, words = 1, "cannot be written: No space left on device"
-        try:
-            _, errors = driver.communicate(timeout=LIMIT)
-        except subprocess.TimeoutExpired:
-            raise WrongError(f"a command takes longer than {LIMIT} s") from None
+        _, errors = self._over(driver)
         said = [line for line in errors.splitlines() if not line.startswith("no result: ")]
         if driver.returncode not in (0, code) or "Traceback" in errors:
             raise WrongError(f"a command ended with {driver.returncode}:\n{errors}")
@@ -239,28 +245,12 @@ class Run:
         return driver.returncode
 
     def _finish(self) -> int:
-        """The same command, until it finds nothing to do; says how often it found something."""
+        """Without Ray, until there is nothing to do; says how often there was something."""
         for number in range(AGAIN + 1):
             driver = self._start()
-            out, errors = driver.communicate(timeout=LIMIT)
+            out, errors = self._over(driver)
             if driver.returncode:
                 raise WrongError(f"the last command ended with {driver.returncode}:\n{errors}")
             if json.loads(out)["done"] == 0:
                 return number
         raise WrongError(f"the same command found something to do {AGAIN + 1} times")
-
-    def _temporaries(self) -> int:
-        """Files of killed writers, which the next run sweeps up when they are old enough."""
-        left = [path for path in self.out.rglob("_tmp/*") if path.is_file()]
-        for path in left:
-            os.utime(path, (1, 1))
-        Results(str(self.out)).claim()
-        return sum(path.exists() for path in left)
-
-    def _left_behind(self) -> list[str]:
-        """Processes that outlive all commands."""
-        end = time.monotonic() + GONE
-        sessions = {driver.pid for driver in self.drivers}
-        while (pids := of_session(sessions, self.mark)) and time.monotonic() < end:
-            time.sleep(0.1)
-        return [Path(f"/proc/{pid}/cmdline").read_text().replace("\0", " ")[:80] for pid in pids]

@@ -1,5 +1,6 @@
 """Processes of a benchmark's children, found in /proc: whom to kill, and who was left behind."""
 
+import time
 from pathlib import Path
 
 
@@ -43,3 +44,11 @@ def of_session(sessions: set[int], mark: str) -> list[int]:
         if inside and fields[0] != "Z":
             found.append(int(entry.name))
     return found
+
+
+def left_behind(sessions: set[int], mark: str, patience: float) -> list[str]:
+    """Those that are still there after some seconds, by their command lines."""
+    end = time.monotonic() + patience
+    while (pids := of_session(sessions, mark)) and time.monotonic() < end:
+        time.sleep(0.1)
+    return [Path(f"/proc/{pid}/cmdline").read_text().replace("\0", " ")[:80] for pid in pids]
