@@ -1,78 +1,54 @@
-"""What a command and all its processes use: processor time, and memory of the largest."""
+"""Processes of a benchmark's children, found in /proc: whom to kill, and who was left behind."""
 
-import os
-import subprocess
 import time
-from collections.abc import Sequence
-from dataclasses import dataclass, field
-
-TICK = os.sysconf("SC_CLK_TCK")
-PAGE = os.sysconf("SC_PAGE_SIZE")
+from pathlib import Path
 
 
-@dataclass
-class Used:
-    """By a command.
+def below(ancestor: int, names: tuple[bytes, ...]) -> list[int]:
+    """Processes below another one whose command line starts with one of some names."""
+    parents, lines = {}, {}
+    for entry in Path("/proc").glob("[0-9]*"):
+        try:
+            status = (entry / "stat").read_text(errors="replace")
+            lines[int(entry.name)] = (entry / "cmdline").read_bytes()
+        except OSError:
+            continue  # gone meanwhile
+        parents[int(entry.name)] = int(status[status.rindex(")") + 2 :].split()[1])
+    found = []
+    for pid, line in lines.items():
+        above = pid
+        while line.startswith(names) and above > 1 and above != ancestor:
+            above = parents.get(above, 0)
+        if pid != ancestor and above == ancestor:
+            found.append(pid)
+    return found
 
-    Attributes:
-        stdout: What it printed.
-        wall: Seconds.
-        cpu: Seconds of all processes, as they were last seen.
-        largest: Most resident bytes of one process.
+
+def workers(driver: int) -> list[int]:
+    """Those of a Ray driver that run or await a job; Ray's own agents are no workers."""
+    return below(driver, (b"ray::attempt", b"ray::IDLE"))
+
+
+def of_session(sessions: set[int], mark: str) -> list[int]:
+    """Processes of some sessions, or with a word in their environment; none that are dead.
+
+    Who leaves a session keeps its environment, unless it writes its own name over it.
     """
-
-    stdout: str
-    wall: float
-    largest: int = 0
-    _cpu: dict[int, float] = field(default_factory=dict)
-
-    @property
-    def cpu(self) -> float:
-        return sum(self._cpu.values())
-
-
-def measured(command: Sequence[str], every: float = 0.1) -> Used:
-    """Run a command to its end and look at its processes all the time.
-
-    A process is counted as it was last seen, so up to `every` seconds of its end are missed.
-
-    Raises:
-        RuntimeError: If it fails.
-    """
-    start = time.perf_counter()
-    process = subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
-    )
-    used = Used("", 0.0)
-    known = {process.pid}
-    while process.poll() is None:
-        _look(used, known)
-        time.sleep(every)
-    out, err = process.communicate()
-    if process.returncode:
-        raise RuntimeError(f"{' '.join(command)} ended with {process.returncode}: {err[-2000:]}")
-    used.stdout, used.wall = out, time.perf_counter() - start
-    return used
+    found = []
+    for entry in Path("/proc").glob("[0-9]*"):
+        try:
+            fields = (entry / "stat").read_text(errors="replace").rpartition(")")[2].split()
+            inside = int(fields[3]) in sessions or mark.encode() in (entry / "environ").read_bytes()
+        except OSError:
+            continue  # gone meanwhile, or somebody else's
+        if inside and fields[0] != "Z":
+            found.append(int(entry.name))
+    return found
 
 
-def _look(used: Used, known: set[int]) -> None:
-    """Processes whose parents are known; those that lost their parents stay known."""
-    parents, seconds, sizes = {}, {}, {}
-    for name in os.listdir("/proc"):
-        if name.isdecimal():
-            try:
-                with open(f"/proc/{name}/stat") as file:
-                    words = file.read().rpartition(")")[2].split()
-            except OSError:  # gone since
-                continue
-            pid = int(name)
-            parents[pid], sizes[pid] = int(words[1]), int(words[21]) * PAGE
-            seconds[pid] = (int(words[11]) + int(words[12])) / TICK
-    grown = True
-    while grown:
-        children = {pid for pid, parent in parents.items() if parent in known} - known
-        known |= children
-        grown = bool(children)
-    for pid in known & seconds.keys():
-        used._cpu[pid] = max(used._cpu.get(pid, 0.0), seconds[pid])
-        used.largest = max(used.largest, sizes[pid])
+def left_behind(sessions: set[int], mark: str, patience: float) -> list[str]:
+    """Those that are still there after some seconds, by their command lines."""
+    end = time.monotonic() + patience
+    while (pids := of_session(sessions, mark)) and time.monotonic() < end:
+        time.sleep(0.1)
+    return [Path(f"/proc/{pid}/cmdline").read_text().replace("\0", " ")[:80] for pid in pids]

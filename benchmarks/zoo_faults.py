@@ -23,6 +23,9 @@ import threading
 import time
 from pathlib import Path
 
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from benchmarks.processes import workers
 from transformer_nfn.jobs import InProcess
 from transformer_nfn.zoo import Build, Recipe, verify
 from transformer_nfn.zoo.dataset import Zoo
@@ -72,29 +75,6 @@ def finish(build: "subprocess.Popen[bytes]") -> None:
     _, errors = build.communicate(timeout=600)
     if build.returncode != 0:
         raise SystemExit(f"a build failed with {build.returncode}:\n{errors.decode()}")
-
-
-def workers(driver: int) -> list[int]:
-    """Processes below the driver that run or await a job."""
-    parents, names = {}, {}
-    for entry in Path("/proc").iterdir():
-        if not entry.name.isdigit():
-            continue
-        try:
-            status = (entry / "stat").read_text()
-            names[int(entry.name)] = (entry / "cmdline").read_bytes()
-        except OSError:
-            continue  # gone meanwhile
-        parents[int(entry.name)] = int(status[status.rindex(")") + 2 :].split()[1])
-    found = []
-    for pid, name in names.items():
-        if name.startswith((b"ray::attempt", b"ray::IDLE")):  # Ray's own agents are no workers
-            above = pid
-            while above > 1 and above != driver:
-                above = parents.get(above, 0)
-            if above == driver:
-                found.append(pid)
-    return found
 
 
 class Watch(threading.Thread):

@@ -9,6 +9,7 @@ import pytest
 from tests.checkpoints import made
 from tests.hub.nets import some_nets, upload
 from transformer_nfn.hub import HubError, list_items
+from transformer_nfn.hub.items import Piece, items_of
 from transformer_nfn.hub.sources import look
 from transformer_nfn.identity import find_checkpoints
 
@@ -110,3 +111,14 @@ def test_a_name_that_is_no_utf8_does_not_stop_the_listing(tmp_path: Path) -> Non
     some_nets(tmp_path, 1)
     Path(os.fsdecode(os.fsencode(tmp_path) + b"/\xff.safetensors")).write_bytes(b"no")
     assert len(paths(tmp_path)) == 2
+
+
+def test_shards_are_known_by_numbers_of_any_length() -> None:
+    names = ["m-00001-of-000002", "m-00002-of-000002", "m-1-of-2", "m"]
+    pieces = {f"{name}.safetensors": Piece(1, "a") for name in names}
+    assert len(list(items_of("", pieces))) == 4  # without an index each is a file
+    found = list(items_of("", pieces | {"m.safetensors.index.json": Piece(9, "a")}))
+    assert sorted((item.path, item.size) for item in found) == [
+        ("m.safetensors", 1),
+        ("m.safetensors.index.json", 3),
+    ]

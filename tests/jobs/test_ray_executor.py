@@ -13,10 +13,20 @@ import pytest
 from transformer_nfn.jobs import Done, Executor, Failed, JobError, RayExecutor, ShardFolder
 
 
+def on_sigterm(*_: object) -> None:
+    """What a program does when it is told to end."""
+
+
 @pytest.fixture(scope="module")
 def executor() -> Iterator[RayExecutor]:
+    before = signal.signal(signal.SIGTERM, on_sigterm)
     with RayExecutor(retries=2) as executor:
         yield executor
+    signal.signal(signal.SIGTERM, before)
+
+
+def test_a_handler_of_sigterm_stays(executor: RayExecutor):
+    assert signal.getsignal(signal.SIGTERM) is on_sigterm
 
 
 def work(job: tuple[str, Path]) -> str:

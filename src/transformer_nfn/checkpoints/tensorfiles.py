@@ -4,6 +4,7 @@ Tensors are read one by one into memory of their own: nothing is mapped, so memo
 asked for, and a file that shrinks meanwhile is an error and not a crash.
 """
 
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
@@ -33,9 +34,11 @@ class TensorFiles:
         shards: For each file its path and header.
         largest_read: Most bytes that may be read at once, None for any number: what bulk work
             allows to files that it knows nothing of.
+        deadline: When to read no more, by `time.monotonic`; None for never.
     """
 
     largest_read: int | None = None
+    deadline: float | None = None
 
     def __init__(self, path: str | Path) -> None:
         """Open a `.safetensors` file, an index, or a folder with either; read headers only.
@@ -163,6 +166,8 @@ class TensorFiles:
                 f"{self.shards[number][0]} asks for {count} bytes at once; at most "
                 f"{self.largest_read} are read"
             )
+        if self.deadline is not None and time.monotonic() > self.deadline:
+            raise UnreadableError(f"{self.path} takes too long; {self.bytes_read} bytes were read")
         self._asked += count
         try:
             buffer = torch.empty(count, dtype=torch.uint8)

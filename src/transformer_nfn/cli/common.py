@@ -1,6 +1,7 @@
 """What several commands share: options, executors, output."""
 
 import json
+import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Annotated, Any
@@ -41,12 +42,15 @@ def make_executor(ray: str | None, gpus: int = 0, **options: Any) -> Any:
 
 @contextmanager
 def interruptible() -> Iterator[None]:
-    """Turn Ctrl-C into a friendly end."""
+    """Turn Ctrl-C, and a polite kill as of a cluster's scheduler, into a friendly end."""
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         yield
     except KeyboardInterrupt:
         typer.echo("interrupted: what is finished is kept, the same command goes on", err=True)
         raise typer.Exit(130) from None
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 def hours(seconds: float) -> str:

@@ -23,6 +23,14 @@ def fingerprint(
         ),
     ] = None,
     blocks: BlockChoice = "all",
+    limit: Annotated[
+        float | None,
+        typer.Option(
+            min=0,
+            help="With a FOLDER: most seconds for a file; one that takes longer has no result, and "
+            "is tried again the next time.",
+        ),
+    ] = None,
     ray: Ray = None,
     as_json: Json = False,
 ) -> None:
@@ -39,7 +47,7 @@ def fingerprint(
     if out is not None and is_folder(out):
         from transformer_nfn.hub import FingerprintTask
 
-        _, figures = run_bulk(FingerprintTask(blocks), sources, out, ray, as_json)
+        _, figures = run_bulk(FingerprintTask(blocks, limit), sources, out, ray, as_json)
         typer.echo(json.dumps(figures) if as_json else in_words(figures))
         if not figures["status"].get("ok"):
             raise typer.Exit(1)

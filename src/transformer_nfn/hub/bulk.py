@@ -8,6 +8,8 @@ from typing import Any
 import pyarrow as pa  # type: ignore[import-untyped]
 import pyarrow.compute as pc  # type: ignore[import-untyped]
 
+from transformer_nfn.hub.errors import HubError
+from transformer_nfn.hub.manifests import SUFFIXES
 from transformer_nfn.hub.planning import Batch, deal, one_by_one, open_items
 from transformer_nfn.hub.sources import list_items
 from transformer_nfn.hub.store import Results
@@ -59,6 +61,7 @@ class Bulk:
         self.task, self.tally = task, Tally()
         self.results = Results(out, task.description)
         self.listing = list_items(sources)
+        self._walked = not any(source.endswith(SUFFIXES) for source in sources)
         known = self.results.rows(["version", "status"])
         self.open: pa.Table = open_items(self.listing, known)
 
@@ -68,6 +71,10 @@ class Bulk:
         Args:
             executor: Where batches run.
             watch: Wraps the outcomes as they come, for a progress bar.
+
+        Raises:
+            HubError: If results cannot be written, for which no file is at fault; what was
+                committed stays.
         """
         self.results.claim()
         for outcome in watch(self._outcomes(executor)):
@@ -90,7 +97,7 @@ class Bulk:
 
     def _outcomes(self, executor: Executor) -> Iterator[Outcome]:
         """Batches, and item by item those whose worker died: one of its files did it."""
-        function = partial(work_batch, self.task, self.results.url)
+        function = partial(work_batch, self.task, self.results.url, self._walked)
         again: list[Batch] = []
         for outcome in executor.run(function, deal(self.open, self.results.next_run)):
             if isinstance(outcome, Failed) and len(outcome.job.items) > 1:
@@ -103,6 +110,8 @@ class Bulk:
 
     def _counted(self, outcome: Outcome) -> Outcome:
         if isinstance(outcome, Done):
+            if outcome.result.unwritten is not None:
+                raise HubError(outcome.result.unwritten)
             self.tally.files += outcome.result.files
             self.tally.errors += outcome.result.errors
             self.tally.bytes_read += outcome.result.bytes_read

@@ -1,5 +1,6 @@
 """Fingerprints as bulk work."""
 
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -24,9 +25,12 @@ class FingerprintTask:
 
     Attributes:
         blocks: Which blocks are read, see `fingerprint`.
+        limit_seconds: Longest time for a file, checked between reads of some MB; one that takes
+            longer is `failed`. None for any time.
     """
 
     blocks: str = "all"
+    limit_seconds: float | int | None = None
 
     def __post_init__(self) -> None:
         check_choice(self.blocks)
@@ -58,6 +62,8 @@ class FingerprintTask:
                     f"{path} has an axis of {longest}; bulk work reads at most {LONGEST_AXIS}"
                 )
             checkpoint.files.largest_read = LARGEST_READ
+            if self.limit_seconds is not None:
+                checkpoint.files.deadline = time.monotonic() + self.limit_seconds
             found = fingerprint(checkpoint, blocks=self.blocks)
             return found, checkpoint.files.bytes_read
 

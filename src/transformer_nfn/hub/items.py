@@ -13,7 +13,8 @@ from typing import NamedTuple
 INDEX = ".safetensors.index.json"
 CONFIG = "config.json"
 _SINGLE = ".safetensors"
-_SHARD = re.compile(r"-\d{5}-of-\d{5}\.safetensors$")
+#: Mostly of five digits; those of DeepSeek-V3 are `-00001-of-000163`.
+_SHARD = re.compile(r"-\d+-of-\d+\.safetensors$")
 
 
 class Piece(NamedTuple):

@@ -48,12 +48,7 @@ def look(path: str) -> Item:
             os.scandir(path).close()  # complains if it cannot be listed
             raise IsADirectoryError("it is a folder; name the files in it")
         pieces = [Piece(file.st_size, str(file.st_mtime_ns))]
-        config = os.path.join(os.path.dirname(path), CONFIG)
-        try:
-            beside = os.stat(config)
-        except FileNotFoundError:
-            return Item(path, file.st_size, version_of(pieces))
-        pieces.append(Piece(beside.st_size, str(beside.st_mtime_ns)))
+        pieces += _config(os.path.join(os.path.dirname(path), CONFIG))
         return Item(path, file.st_size, version_of(pieces))
     folder, name = os.path.split(path)
     pieces_here, _, _ = _scan(folder)
@@ -61,6 +56,15 @@ def look(path: str) -> Item:
         if item.path == name:
             return item._replace(path=path)
     raise FileNotFoundError(f"{path} does not exist")
+
+
+def _config(path: str) -> list[Piece]:
+    """config.json as a walk takes it: no folder, but a link that leads nowhere."""
+    try:
+        state = os.stat(path)
+    except OSError:
+        return [Piece(0, "")] if os.path.islink(path) else []
+    return [] if stat.S_ISDIR(state.st_mode) else [Piece(state.st_size, str(state.st_mtime_ns))]
 
 
 def _scan(folder: str) -> tuple[dict[str, Piece], set[str], list[str]]:

@@ -5,8 +5,9 @@ them, and of several rows of one path the newest counts. docs/scale.md specifies
 """
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from importlib.metadata import version
 from typing import Any
 
@@ -57,7 +58,6 @@ class Results:
         self.url = self._root.url
         self._shards = ShardFolder(f"{self.url.rstrip('/')}/data")
         self.task = self._described(task)
-        self._shards.sweep(_SWEEP_AGE)
 
     @staticmethod
     def there(url: str) -> bool:
@@ -81,6 +81,8 @@ class Results:
             if isinstance(error, HubError):
                 raise
             raise HubError(f"{self.url}/{NAME} is not what was written there") from None
+        except OSError as error:
+            raise HubError(f"{self.url} cannot be read: {error.strerror or error}") from None
         if task is not None and found != task:
             raise HubError(
                 f"{self.url} holds results of {json.dumps(found)}, not of {json.dumps(task)}: "
@@ -89,10 +91,18 @@ class Results:
         return found
 
     def claim(self) -> None:
-        """Write hub.json, or check that it is ours."""
+        """Write hub.json, or check that it is ours; sweep up after runs that were killed.
+
+        Raises:
+            HubError: If it cannot be written, or is not ours.
+        """
         versions = {"transformer-nfn": version("transformer-nfn")}
         described = {"format": FORMAT, "task": self.task, "versions": versions}
-        if not self._root.write_once(NAME, json.dumps(described, indent=1).encode()):
+        with self._writing():
+            for folder in (self._root, self._shards):
+                folder.sweep(_SWEEP_AGE)
+            created = self._root.write_once(NAME, json.dumps(described, indent=1).encode())
+        if not created:
             self._described(self.task)
 
     @property
@@ -101,8 +111,23 @@ class Results:
         return 1 + max((int(name.partition("-")[0]) for name in self._names()), default=0)
 
     def commit(self, name: str, table: pa.Table) -> bool:
-        """Write a shard, unless it is there."""
-        return self._shards.commit(name, table, row_group_size=_ROW_GROUP)
+        """Write a shard, unless it is there.
+
+        Raises:
+            HubError: If it cannot be written: a full disk, permissions.
+        """
+        with self._writing():
+            return self._shards.commit(name, table, row_group_size=_ROW_GROUP)
+
+    @contextmanager
+    def _writing(self) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            raise HubError(
+                f"{self.url} cannot be written: {error.strerror or error}. What is there stays: "
+                "make room or give leave to write, and the same command goes on"
+            ) from None
 
     def read(self, name: str) -> bytes:
         """A small file beside the shards.
@@ -121,10 +146,19 @@ class Results:
         wanted = None if columns is None else list(dict.fromkeys(["path", *columns]))
         names = self._names()
         with ThreadPoolExecutor(_THREADS) as threads:
-            tables = list(threads.map(lambda name: self._shards.read(name, wanted), names))
+            tables = list(threads.map(lambda name: self._read(name, wanted), names))
         if not tables:
             return COLUMNS.empty_table().select([c for c in COLUMNS.names if c in (wanted or [c])])
         return newest(pa.concat_tables(tables))
+
+    def _read(self, name: str, columns: list[str] | None) -> pa.Table:
+        try:
+            return self._shards.read(name, columns)
+        except pa.ArrowInvalid:  # it was whole when it was committed
+            raise HubError(
+                f"{self.url}/data/{name} was damaged since it was written: remove it, and the same "
+                "command does its files again"
+            ) from None
 
     def _names(self) -> list[str]:
         return sorted(name for name in self._shards.names() if name[:6].isdecimal())

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple, Protocol, runtime_checkable
 import pyarrow as pa  # type: ignore[import-untyped]
 
 from transformer_nfn.checkpoints import CheckpointError, UnreadableError
+from transformer_nfn.hub.errors import HubError
 from transformer_nfn.hub.items import Item
 from transformer_nfn.hub.planning import Batch
 from transformer_nfn.hub.sources import look
@@ -41,30 +42,39 @@ class Task(Protocol):
 
 
 class Report(NamedTuple):
-    """What a job reports: everything else is in its shard."""
+    """What a job reports: everything else is in its shard.
+
+    `unwritten` says why there is no shard: that is nobody's fault among its files.
+    """
 
     files: int
     errors: int
     bytes_read: int
+    unwritten: str | None = None
 
 
-def work_batch(task: Task, url: str, batch: Batch) -> Report:
+def work_batch(task: Task, url: str, walked: bool, batch: Batch) -> Report:
     """Do a batch and commit its shard; a file at fault is a row with a reason.
 
     Args:
         task: What to compute.
         url: The folder of results.
+        walked: Whether versions are our own, and not those of a manifest.
         batch: Which items.
     """
     with one_thread("cpu"):
-        done = [_try(task, item) for item in batch.items]
+        done = [_try(task, item, walked and "://" not in item.path) for item in batch.items]
         rows = [row for row, _ in done]
         sound = [number for number, row in enumerate(rows) if row["status"] == "ok"]
         for number, more in zip(sound, task.columns([done[n][1] for n in sound]), strict=True):
             rows[number] |= more
     table = to_table(task, rows)
-    Results(url, task.description).commit(batch.name, table)
-    return Report(len(rows), len(rows) - len(sound), sum(row["bytes_read"] for row in rows))
+    report = Report(len(rows), len(rows) - len(sound), sum(row["bytes_read"] for row in rows))
+    try:
+        Results(url, task.description).commit(batch.name, table)
+    except HubError as error:
+        return report._replace(unwritten=str(error))
+    return report
 
 
 def failed_row(item: Item, reason: str) -> dict[str, Any]:
@@ -77,17 +87,18 @@ def to_table(task: Task, rows: list[dict[str, Any]]) -> pa.Table:
     return pa.Table.from_pylist(rows, pa.schema([*COLUMNS, *task.schema]))
 
 
-def _try(task: Task, item: Item) -> tuple[dict[str, Any], Any]:
+def _try(task: Task, item: Item, own: bool) -> tuple[dict[str, Any], Any]:
     """The row of an item, and what was read of it.
 
-    Its version is the listing's, with which the next listing is compared. If the file changed since
-    then, it is read once more next time.
+    Its version is that of what was read, with which the next listing is compared: a file may be
+    replaced after the listing, and be put back later. Where versions are spelled by others (`own`
+    is false) it is the listing's; a file that changed since then is read once more next time.
     """
     start = time.perf_counter()
     row, found = _row(item, "failed"), None
     try:
         before = look(item.path)
-        row["size"] = before.size
+        row |= {"size": before.size, "version": before.version if own else item.version}
         more, found = _read(task, item.path)
         if look(item.path) != before:  # and then it may well look broken
             more |= {"status": "changed", "reason": "it changed while it was read"}

@@ -3,15 +3,17 @@
 import importlib
 import logging
 import os
-import subprocess
+import signal
+import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, nullcontext
 from itertools import islice
 from typing import Any
 
 from transformer_nfn.jobs.errors import JobError
 from transformer_nfn.jobs.executors import Done, Failed, J, R, attempt
-from transformer_nfn.jobs.ray_orphans import guard_orphans
+from transformer_nfn.jobs.ray_orphans import Guard
 
 #: How long, in seconds, the size of the cluster is taken as known: nodes come and go.
 _SIZE_IS_FRESH = 10.0
@@ -55,12 +57,12 @@ class RayExecutor:
             )
         self._retries = retries
         self._own = address is None
-        self._guard: subprocess.Popen[bytes] | None = None
-        self._ray = _connect(address, retries)
+        self._ray: Any = None
         self._open = True
+        self._guard = Guard() if self._own else None
         try:
-            if self._own:
-                self._guard = guard_orphans()
+            with self._guard.marking() if self._guard else nullcontext():
+                self._ray = _connect(address, retries)
             self._measure()
         except BaseException:
             self.close()
@@ -117,10 +119,10 @@ class RayExecutor:
         if not self._open:
             return
         self._open = False
-        self._ray.shutdown()
+        if self._ray is not None:
+            self._ray.shutdown()
         if self._guard is not None:
-            self._guard.communicate()  # closes its stdin and waits: there is nothing left to kill
-            self._guard = None
+            self._guard.close()
 
     def __enter__(self) -> "RayExecutor":
         return self
@@ -160,10 +162,12 @@ class RayExecutor:
 
 
 def _connect(address: str | None, retries: int) -> Any:
-    # Before the import: Ray reads them once. Nothing is reported to anybody; and a job that needs
-    # more memory than there is fails in the end, where Ray would run it again for ever.
+    # Before the import: Ray reads them once. Nothing is reported to anybody; a job that needs more
+    # memory than there is fails in the end, where Ray would run it again for ever; and no workers
+    # are started ahead: if one dies before it is ready, Ray 2.60 would wait for it for ever.
     os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
     os.environ.setdefault("RAY_task_oom_retries", str(retries))
+    os.environ.setdefault("RAY_prestart_worker_first_driver", "0")
     try:
         ray = importlib.import_module("ray")  # slow, and an extra: only here
     except ImportError as error:
@@ -179,5 +183,15 @@ def _connect(address: str | None, retries: int) -> Any:
     options: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR}
     if address is None:
         options["include_dashboard"] = False
-    ray.init(address="local" if address is None else address, **options)
+    with _own_handler():
+        ray.init(address="local" if address is None else address, **options)
     return ray
+
+
+@contextmanager
+def _own_handler() -> Iterator[None]:
+    """Keep a handler of SIGTERM that a program has: Ray's prints a stack and exits with 15."""
+    before = signal.getsignal(signal.SIGTERM)
+    yield
+    if callable(before) and threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGTERM, before)

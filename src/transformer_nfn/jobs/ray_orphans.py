@@ -3,58 +3,73 @@
 On Linux the kernel kills the raylet and the GCS along with the driver, and the workers end when
 their raylet is gone. But the raylet's two agents first try to report its death to the GCS, which is
 dead too, and give up only after 60 s (`publish_error_to_driver` in Ray 2.60, a fixed number). So a
-small process waits at a pipe that ends with the driver, and kills them.
+small process waits at a pipe that ends with the driver, and kills them. It starts before Ray does,
+since a driver may be killed while Ray starts; it knows them by a mark in their environment.
 """
 
 import os
 import subprocess
 import sys
-from pathlib import Path
+from collections.abc import Iterator
+from contextlib import contextmanager
+from uuid import uuid4
 
-# Arguments: pairs of a process id and its start time, which together never name another process.
+_NAME = "TNFN_CLUSTER"
+#: All processes of this user have their environment here, as it was when they began.
+_ENVIRONMENTS = "/proc/self/environ"
+
+# Until a look finds none, since a raylet may start more while it ends; but not for ever: a process
+# that waits for a disk cannot be killed.
 _WAIT_AND_KILL = """
-import os, signal, sys
+import glob, os, signal, sys, time
 sys.stdin.buffer.read()
-for pid, started in zip(sys.argv[1::2], sys.argv[2::2]):
-    try:
-        with open(f"/proc/{pid}/stat", "rb") as file:
-            if file.read().rpartition(b")")[2].split()[19].decode() == started:
-                os.kill(int(pid), signal.SIGKILL)
-    except OSError:
-        pass
+for _ in range(200):
+    found = False
+    for path in glob.glob("/proc/[0-9]*/environ"):
+        try:
+            with open(path, "rb") as file:
+                if sys.argv[1].encode() in file.read():
+                    found = True
+                    os.kill(int(path.split("/")[2]), signal.SIGKILL)
+        except OSError:
+            pass
+    if not found:
+        break
+    time.sleep(0.05)
 """
 
 
-def guard_orphans() -> subprocess.Popen[bytes] | None:
-    """Start the process that outlives this one to kill what its raylet started so far.
+class Guard:
+    """A process that outlives this one to kill what it started with a mark.
 
-    To be called when Ray has started. It ends with this process, or when its stdin is closed.
+    It ends with this process, or when it is closed. Where there is no /proc it does nothing.
     """
-    processes = _processes()
-    ours = {pid for pid, (name, parent, _) in processes.items() if parent == os.getpid()}
-    raylets = {pid for pid in ours if processes[pid][0] == "raylet"}
-    children = [(pid, at) for pid, (_, parent, at) in processes.items() if parent in raylets]
-    if not children:
-        return None
-    arguments = [str(number) for child in children for number in child]
-    return subprocess.Popen(
-        [sys.executable, "-I", "-S", "-c", _WAIT_AND_KILL, *arguments],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-        start_new_session=True,  # Ctrl-C at the terminal is not for it
-    )
 
+    def __init__(self) -> None:
+        self._mark = uuid4().hex
+        self._process: subprocess.Popen[bytes] | None = None
+        if os.path.exists(_ENVIRONMENTS):
+            self._process = subprocess.Popen(
+                [sys.executable, "-I", "-S", "-c", _WAIT_AND_KILL, f"{_NAME}={self._mark}"],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+                start_new_session=True,  # Ctrl-C at the terminal is not for it
+            )
 
-def _processes() -> dict[int, tuple[str, int, int]]:
-    """Name, parent and start time of each process; nothing where there is no /proc."""
-    found = {}
-    for path in Path("/proc").glob("[0-9]*/stat"):
+    @contextmanager
+    def marking(self) -> Iterator[None]:
+        """Whatever is started meanwhile, and what that starts, ends with this process."""
+        # Ray's processes give themselves names, which would be written over their environment.
+        os.environ.setdefault("SPT_NOENV", "1")
+        os.environ[_NAME] = self._mark
         try:
-            head, _, tail = path.read_text(errors="replace").rpartition(")")
-        except OSError:  # it has just ended
-            continue
-        pid, _, name = head.partition(" (")
-        fields = tail.split()
-        found[int(pid)] = (name, int(fields[1]), int(fields[19]))
-    return found
+            yield
+        finally:
+            del os.environ[_NAME]
+
+    def close(self) -> None:
+        """Kill what is left, and wait for it."""
+        if self._process is not None:
+            self._process.communicate()  # closes its stdin
+            self._process = None

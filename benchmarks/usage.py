@@ -1,0 +1,78 @@
+"""What a command and all its processes use: processor time, and memory of the largest."""
+
+import os
+import subprocess
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+TICK = os.sysconf("SC_CLK_TCK")
+PAGE = os.sysconf("SC_PAGE_SIZE")
+
+
+@dataclass
+class Used:
+    """By a command.
+
+    Attributes:
+        stdout: What it printed.
+        wall: Seconds.
+        cpu: Seconds of all processes, as they were last seen.
+        largest: Most resident bytes of one process.
+    """
+
+    stdout: str
+    wall: float
+    largest: int = 0
+    _cpu: dict[int, float] = field(default_factory=dict)
+
+    @property
+    def cpu(self) -> float:
+        return sum(self._cpu.values())
+
+
+def measured(command: Sequence[str], every: float = 0.1) -> Used:
+    """Run a command to its end and look at its processes all the time.
+
+    A process is counted as it was last seen, so up to `every` seconds of its end are missed.
+
+    Raises:
+        RuntimeError: If it fails.
+    """
+    start = time.perf_counter()
+    process = subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
+    )
+    used = Used("", 0.0)
+    known = {process.pid}
+    while process.poll() is None:
+        _look(used, known)
+        time.sleep(every)
+    out, err = process.communicate()
+    if process.returncode:
+        raise RuntimeError(f"{' '.join(command)} ended with {process.returncode}: {err[-2000:]}")
+    used.stdout, used.wall = out, time.perf_counter() - start
+    return used
+
+
+def _look(used: Used, known: set[int]) -> None:
+    """Processes whose parents are known; those that lost their parents stay known."""
+    parents, seconds, sizes = {}, {}, {}
+    for name in os.listdir("/proc"):
+        if name.isdecimal():
+            try:
+                with open(f"/proc/{name}/stat") as file:
+                    words = file.read().rpartition(")")[2].split()
+            except OSError:  # gone since
+                continue
+            pid = int(name)
+            parents[pid], sizes[pid] = int(words[1]), int(words[21]) * PAGE
+            seconds[pid] = (int(words[11]) + int(words[12])) / TICK
+    grown = True
+    while grown:
+        children = {pid for pid, parent in parents.items() if parent in known} - known
+        known |= children
+        grown = bool(children)
+    for pid in known & seconds.keys():
+        used._cpu[pid] = max(used._cpu.get(pid, 0.0), seconds[pid])
+        used.largest = max(used.largest, sizes[pid])
