@@ -130,7 +130,7 @@ class _Handler(BaseHTTPRequestHandler):
     do_GET = do_HEAD = do_PUT = do_POST = do_DELETE = _serve
 
     def _ask(self, body: bytes, torn: bool = False) -> tuple[int, list[tuple[str, str]], bytes]:
-        if self._up is None or torn:
+        if self._up is None:
             self._up = http.client.HTTPConnection(self.server.upstream, timeout=60)
         self._up.putrequest(self.command, self.path, skip_host=True, skip_accept_encoding=True)
         for name, value in self.headers.items():  # Host too: it is signed
@@ -163,10 +163,10 @@ class _Handler(BaseHTTPRequestHandler):
             self.wfile.write(part)
             self.server.count(len(part))
         if fault == "cut":
-            self._hang_up()
+            self.close_connection = True
 
     def _hang_up(self) -> None:
-        """Reset rather than close, unless something was sent."""
+        """Reset, which is less polite than closing."""
         self.close_connection = True
         linger = struct.pack("ii", 1, 0)
         self.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, linger)

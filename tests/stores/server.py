@@ -35,6 +35,8 @@ def running(home: Path, seconds: float = 60) -> Iterator[str]:
         "actions": ["Admin", "Read", "Write", "List", "Tagging"],
     }
     (home / "identities.json").write_text(json.dumps({"identities": [identity]}))
+    # One volume for each bucket instead of seven.
+    (home / "master.toml").write_text("[master.volume_growth]\ncopy_1 = 1\n")
     port = dict(zip(PORTS, _free_ports(len(PORTS)), strict=True))
     command = [
         found, "server", f"-dir={home}", "-ip=127.0.0.1", "-ip.bind=127.0.0.1", "-filer", "-s3",

@@ -71,15 +71,15 @@ def is_transient(error: BaseException) -> bool:
 
 
 def _answer(error: BaseException) -> tuple[int | None, str]:
-    """Status and code of the answer that an error, or its cause, stands for."""
+    """Status and code of the answer that an error stands for."""
     for one in (error, error.__cause__):
         response: Any = getattr(one, "response", None)
-        if isinstance(response, dict):  # botocore's
+        if isinstance(response, dict):  # botocore's, which s3fs gives as the cause
             status = response.get("ResponseMetadata", {}).get("HTTPStatusCode")
             return status, str(response.get("Error", {}).get("Code", ""))
-        for place in (one, response):
-            for name in ("status", "status_code", "code"):
-                found = getattr(place, name, None)
-                if isinstance(found, int):
-                    return found, ""
+    for place in (error, getattr(error, "response", None)):
+        for name in ("status", "status_code", "code"):
+            found = getattr(place, name, None)
+            if isinstance(found, int):
+                return found, ""
     return None, ""
