@@ -18,7 +18,7 @@ import struct
 import threading
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from urllib.parse import urlsplit
 
@@ -175,10 +175,8 @@ class _Handler(BaseHTTPRequestHandler):
     def finish(self) -> None:
         if self._up is not None:
             self._up.close()
-        try:
+        with suppress(OSError, ValueError):  # hung up
             super().finish()
-        except (OSError, ValueError):  # hung up
-            pass
 
     def log_message(self, *_: object) -> None:
         """Nothing is logged."""
