@@ -88,12 +88,11 @@ def test_of_a_large_file_only_some_is_sent(s3: Proxy, bucket: str, tmp_path: Pat
     assert s3.sent < 1.05 * found["bytes_read"] + 20_000
 
 
-def test_ranks_too(s3: Proxy, bucket: str, zoo_folder: str, tmp_path: Path) -> None:
+def test_ranks_too(bucket: str, zoo_folder: str, tmp_path: Path) -> None:
     fit_and_save(Cell(zoo=zoo_folder, model="invariants", split=2), tmp_path / "model")
     files = export(small_examples(6, seed=99), tmp_path / "nets")
     expected = rank_files(load_predictor(tmp_path / "model"), files)
     upload(tmp_path / "nets", f"{bucket}/nets")
-    s3.rate = 0.1
     options = ("--model", tmp_path / "model", "--out", f"{bucket}/ranks")
     found = figures("rank", f"{bucket}/nets", *options)
     assert found["status"] == {"ok": len(files)}
