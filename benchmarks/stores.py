@@ -36,7 +36,7 @@ from transformer_nfn.stores import Store, store
 from transformer_nfn.zoo import Build, Recipe, verify
 from transformer_nfn.zoo.dataset import Zoo
 
-REQUESTS_A_FILE = 10.0
+REQUESTS_A_FILE = 8.0
 MIB = 2**20
 CONTENT = ("status", "shape", "parts", "numbers")
 

@@ -62,7 +62,16 @@ def test_many_checkpoints(rate: float, s3: Proxy, bucket: str, nets: Path, tmp_p
     assert (sum(s3.faults.values()) > 0) == (rate > 0)
     if not rate:  # a whole small net is one range
         assert s3.sent < 1.1 * first["bytes_read"] + 20_000
-        assert sum(s3.requests.values()) <= 10 * 8 + 10
+        assert s3.requests["HEAD"] <= 5 * 8 + 6  # a file, and whether there is a config.json
+        assert s3.requests["GET"] <= 8 + 16  # one of each file, listings, shards
+
+    made.zoo_net(tmp_path / "0.safetensors", "residual", 3)
+    (tmp_path / "config.json").write_text("{}")
+    for name in ("0.safetensors", "config.json"):
+        home = f"{bucket.removeprefix('s3://')}/with"
+        Store.at(bucket)[0].replace(f"{home}/{name}", (tmp_path / name).read_bytes())
+    with_config = [f"{bucket}/with", "--out", f"{bucket}/with-out"]
+    assert [figures("fingerprint", *with_config)["done"] for _ in range(2)] == [1, 0]
 
     again = figures("fingerprint", f"{bucket}/nets", "--out", out)
     assert (again["done"], again["bytes_read"]) == (0, 0)

@@ -49,7 +49,7 @@ def look(url: str) -> Item:
             raise IsADirectoryError("it is a folder; name the files in it")
         pieces = [_piece(info)]
         with suppress(FileNotFoundError):
-            pieces.append(_piece(store.info(f"{folder}/{CONFIG}")))
+            pieces.append(_piece(store.file_info(f"{folder}/{CONFIG}")))
         return Item(url, pieces[0].size, version_of(pieces))
     listed = {entry["name"].rpartition("/")[2]: entry for entry in store.entries(folder)}
     here = {name: _piece(info) for name, info in listed.items() if is_piece(name)}

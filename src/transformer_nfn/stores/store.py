@@ -81,6 +81,22 @@ class Store:
         found: dict[str, Any] = patiently(lambda: self.fs.info(path), self.url(path))
         return found
 
+    def file_info(self, path: str) -> dict[str, Any]:
+        """What the store says of a file; on S3 without looking for a folder of that name.
+
+        For what is often not there: else a listing follows, which costs as much as a write.
+
+        Raises:
+            FileNotFoundError: If there is none.
+        """
+        if not self._s3:
+            return self.info(path)
+        bucket, key, _ = self.fs.split_path(path)
+        found = patiently(
+            lambda: self.fs.call_s3("head_object", Bucket=bucket, Key=key), self.url(path)
+        )
+        return {"type": "file", "size": found["ContentLength"], "ETag": found["ETag"]}
+
     def entries(self, path: str) -> list[dict[str, Any]]:
         """What is in a folder."""
         found: list[dict[str, Any]]
