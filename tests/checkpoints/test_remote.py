@@ -14,8 +14,8 @@ from transformer_nfn.checkpoints import (
     UnreadableError,
     rewrite,
 )
-from transformer_nfn.checkpoints.remote import AHEAD
 from transformer_nfn.identity import fingerprint
+from transformer_nfn.stores.rangefile import AHEAD
 
 
 @pytest.mark.parametrize("shards", [False, True])

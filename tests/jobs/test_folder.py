@@ -110,7 +110,7 @@ def test_only_files_directly_in_the_folder_are_shards(tmp_path: Path):
     assert folder.names() == {"a.parquet"}
     memory = ShardFolder(f"memory://{uuid4().hex}")
     memory.commit("a.parquet", TABLE, row_group_size=2)
-    memory._fs.pipe_file(f"{memory._path}/sub/c.parquet", b"")
+    memory._store.fs.pipe_file(f"{memory._path}/sub/c.parquet", b"")
     assert memory.names() == {"a.parquet"}
 
 

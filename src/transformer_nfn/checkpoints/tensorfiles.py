@@ -22,7 +22,7 @@ from transformer_nfn.checkpoints.places import (
     place_of,
     weight_map,
 )
-from transformer_nfn.checkpoints.remote import RangeFile
+from transformer_nfn.stores import RangeFile
 
 
 class TensorFiles:
@@ -180,7 +180,11 @@ class TensorFiles:
         handle.seek(start)
         at = 0
         while at < count:
-            got = handle.readinto(view[at:])  # type: ignore[union-attr]
+            try:
+                got = handle.readinto(view[at:])  # type: ignore[union-attr]
+            except OSError as error:  # a disk, or a store that was asked for too long
+                place = self.shards[number][0]
+                raise UnreadableError(f"{place}: {error.strerror or error}") from None
             if not got:
                 raise CheckpointError(f"{self.shards[number][0]} became shorter while it was read")
             at += got

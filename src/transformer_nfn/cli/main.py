@@ -55,9 +55,11 @@ def main() -> None:
     """Run `tnfn`: exit code 1 for an error that the user can mend, 130 after Ctrl-C."""
     try:
         app(with_default_address(sys.argv[1:]))
-    except ValueError as error:
-        # Errors of the rooms are ValueErrors that say what to do; a traceback would hide that.
-        if not type(error).__module__.startswith("transformer_nfn."):
+    except (ValueError, OSError) as error:
+        # Errors of the rooms say what to do, and a store what is not allowed; a traceback would
+        # hide that.
+        ours = type(error).__module__.startswith("transformer_nfn.")
+        if not ours and not isinstance(error, PermissionError):
             raise
         typer.echo(f"error: {error}", err=True)
         sys.exit(1)

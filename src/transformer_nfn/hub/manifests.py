@@ -1,17 +1,19 @@
 """Lists of checkpoints in a file: what to read where listing a store would take too long."""
 
 import os
-from typing import Any
+from typing import Any, BinaryIO
 
-import fsspec  # type: ignore[import-untyped]
 import pyarrow as pa  # type: ignore[import-untyped]
 import pyarrow.compute as pc  # type: ignore[import-untyped]
 from pyarrow import csv, json, parquet
 
 from transformer_nfn.hub.errors import HubError
+from transformer_nfn.stores import RangeFile, Store
 
 #: Endings of manifests: a table with the column `path`, or a path on each line.
 SUFFIXES = (".parquet", ".csv", ".jsonl", ".txt")
+#: Least bytes of a request for one behind a URL: it is read from end to end.
+_AHEAD = 2**23
 
 
 def read_manifest(source: str) -> tuple[pa.Array, pa.Array | None, pa.Array | None]:
@@ -23,7 +25,7 @@ def read_manifest(source: str) -> tuple[pa.Array, pa.Array | None, pa.Array | No
         HubError: If it cannot be read, or has no column `path`.
     """
     try:
-        with fsspec.open(source, "rb") as file:
+        with _open(source) as file:
             table = _read(file, source)
     except (OSError, pa.ArrowException) as error:
         raise HubError(f"{source} is no manifest that can be read: {error}") from None
@@ -36,6 +38,13 @@ def read_manifest(source: str) -> tuple[pa.Array, pa.Array | None, pa.Array | No
     sizes = pc.fill_null(table["size"].cast(pa.int64()), 0)
     versions = pc.fill_null(table["version"].cast(pa.string()), "")
     return paths, sizes.combine_chunks(), versions.combine_chunks()
+
+
+def _open(source: str) -> BinaryIO | RangeFile:
+    if "://" not in source:
+        return open(source, "rb")
+    store, path = Store.at(source)
+    return store.open(path, _AHEAD)
 
 
 def _read(file: Any, source: str) -> pa.Table:

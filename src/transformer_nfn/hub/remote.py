@@ -5,9 +5,8 @@ from contextlib import suppress
 from datetime import datetime
 from typing import Any
 
-from fsspec.core import url_to_fs  # type: ignore[import-untyped]
-
 from transformer_nfn.hub.items import CONFIG, INDEX, Item, Piece, is_piece, items_of, version_of
+from transformer_nfn.stores import Store
 
 #: What file systems call that which changes with a file, the surest first.
 _STAMPS = (
@@ -20,18 +19,17 @@ def walk(url: str) -> Iterator[Item]:
 
     Where a listing has only names, as on http, items have no version.
     """
-    fs, home = url_to_fs(url)
-    fs.invalidate_cache()
+    store, home = Store.at(url)
+    store.forget()
     folders: dict[str, dict[str, Piece]] = {}
-    home = home.rstrip("/")
-    for path, info in fs.find(home, detail=True).items():
+    for path, info in store.find(home).items():
         folder, _, name = path.rpartition("/")
         hidden = any(part.startswith(".") for part in folder[len(home) :].split("/"))
         if is_piece(name) and not hidden:
             folders.setdefault(folder, {})[name] = _piece(info)
     for folder, pieces in folders.items():
         known = all(piece.stamp for piece in pieces.values())
-        for item in items_of(f"{fs.unstrip_protocol(folder)}/", pieces):
+        for item in items_of(f"{store.url(folder)}/", pieces):
             yield item if known else item._replace(version="")
 
 
@@ -41,19 +39,19 @@ def look(url: str) -> Item:
     Raises:
         OSError: If it is not there.
     """
-    fs, path = url_to_fs(url)
-    url = fs.unstrip_protocol(path)  # spelled as in a listing
+    store, path = Store.at(url)
+    url = store.url(path)  # spelled as in a listing
     folder, _, name = path.rpartition("/")
-    fs.invalidate_cache(folder)
+    store.forget(folder)
     if not name.endswith(INDEX):
-        info = fs.info(path)
+        info = store.info(path)
         if info.get("type") == "directory":
             raise IsADirectoryError("it is a folder; name the files in it")
         pieces = [_piece(info)]
         with suppress(FileNotFoundError):
-            pieces.append(_piece(fs.info(f"{folder}/{CONFIG}")))
+            pieces.append(_piece(store.file_info(f"{folder}/{CONFIG}")))
         return Item(url, pieces[0].size, version_of(pieces))
-    listed = {entry["name"].rpartition("/")[2]: entry for entry in fs.ls(folder, detail=True)}
+    listed = {entry["name"].rpartition("/")[2]: entry for entry in store.entries(folder)}
     here = {name: _piece(info) for name, info in listed.items() if is_piece(name)}
     for item in items_of("", here):
         if item.path == name:
@@ -63,8 +61,8 @@ def look(url: str) -> Item:
 
 def is_folder(url: str) -> bool:
     """Whether there is a folder behind a URL."""
-    fs, path = url_to_fs(url)
-    return bool(fs.isdir(path))
+    store, path = Store.at(url)
+    return store.is_folder(path)
 
 
 def _piece(info: Mapping[str, Any]) -> Piece:

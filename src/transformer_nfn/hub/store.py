@@ -16,6 +16,7 @@ import pyarrow as pa  # type: ignore[import-untyped]
 
 from transformer_nfn.hub.errors import HubError
 from transformer_nfn.jobs import ShardFolder
+from transformer_nfn.stores import UnreachableError
 
 FORMAT = 1
 NAME = "hub.json"
@@ -64,6 +65,8 @@ class Results:
         """Whether a folder holds results."""
         try:
             return bool(ShardFolder(url).read_bytes(NAME))
+        except UnreachableError:
+            raise
         except OSError:
             return False
 

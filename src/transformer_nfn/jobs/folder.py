@@ -1,6 +1,5 @@
 """A folder of immutable Parquet shards, on a local disk or any fsspec URL."""
 
-import inspect
 import io
 import os
 import re
@@ -10,23 +9,18 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO
 
-import fsspec  # type: ignore[import-untyped]
 import pyarrow as pa  # type: ignore[import-untyped]
 import pyarrow.parquet as pq  # type: ignore[import-untyped]
-from fsspec.implementations.local import LocalFileSystem  # type: ignore[import-untyped]
 
 from transformer_nfn.jobs.errors import JobError
 from transformer_nfn.jobs.localfiles import TEMPORARIES, create_file, replace_file
+from transformer_nfn.stores import CREATE_ONLY, RangeFile, Store
 
 _SUFFIX = ".parquet"
 _NAME = re.compile(r"[A-Za-z0-9-][A-Za-z0-9._-]*")
 
-#: Remote file systems that create a file whole and only if there is none: S3 (If-None-Match),
-#: Google (ifGenerationMatch) and Azure (overwrite=False), and `memory` for tests. All others are
-#: refused, since they would break the promise silently: fsspec's fallback (sftp, smb, hdfs, arrow)
-#: looks first and then streams a file that is visible half-written, and caches, jupyter, zip and
-#: http drop ``mode`` altogether.
-_CREATE_ONLY = {"s3", "s3a", "gs", "gcs", "az", "abfs", "abfss", "memory"}
+#: Least bytes of a request for a remote shard: of a small one, footer and columns come at once.
+_AHEAD = 2**20
 
 
 class ShardFolder:
@@ -58,9 +52,8 @@ class ShardFolder:
             # Absolute, since the workers of a cluster have another working folder.
             self._local = Path(os.path.abspath(os.path.expanduser(url)))
         else:
-            self._fs, path = fsspec.core.url_to_fs(url)
-            self._path = path.rstrip("/")
-            if isinstance(self._fs, LocalFileSystem):
+            self._store, self._path = Store.at(url)
+            if self._store.is_local:
                 self._local = Path(self._path)
         self.url = str(url) if self._local is None else str(self._local)
 
@@ -81,11 +74,9 @@ class ShardFolder:
                 with os.scandir(self._local) as entries:
                     found = [entry.name for entry in entries if entry.is_file()]
             else:
-                self._fs.invalidate_cache(self._path)  # others commit too
-                entries = self._fs.ls(self._path, detail=True)
-                found = [
-                    entry["name"].rsplit("/", 1)[-1] for entry in entries if entry["type"] == "file"
-                ]
+                self._store.forget(self._path)  # others commit too
+                there = self._store.entries(self._path)
+                found = [one["name"].rsplit("/", 1)[-1] for one in there if one["type"] == "file"]
         except FileNotFoundError:
             return set()
         return {name for name in found if _NAME.fullmatch(name)}
@@ -129,14 +120,14 @@ class ShardFolder:
             return parquet.metadata
 
     @contextmanager
-    def open(self, name: str) -> Iterator[BinaryIO]:
+    def open(self, name: str) -> Iterator[BinaryIO | RangeFile]:
         """A file of the folder, open for reading bytes."""
         _check(name)
         if self._local is not None:
             with open(self._local / name, "rb") as file:
                 yield file
         else:
-            with self._fs.open(f"{self._path}/{name}", "rb") as file:
+            with self._store.open(f"{self._path}/{name}", _AHEAD) as file:
                 yield file
 
     def read_bytes(self, name: str) -> bytes:
@@ -162,7 +153,7 @@ class ShardFolder:
             replace_file(self._local / name, lambda file: file.write(data))
         else:
             self._refuse_unsafe()
-            self._fs.pipe_file(f"{self._path}/{name}", data)
+            self._store.replace(f"{self._path}/{name}", data)
 
     def leftovers(self) -> list[str]:
         """Temporaries of commits that are under way or were killed; remotely there are none.
@@ -201,20 +192,14 @@ class ShardFolder:
         self._refuse_unsafe()
         buffer = io.BytesIO()
         write(buffer)
-        try:
-            self._fs.pipe_file(f"{self._path}/{name}", buffer.getvalue(), mode="create")
-        except FileExistsError:
-            return False
-        return True
+        return self._store.create(f"{self._path}/{name}", buffer.getvalue())
 
     def _refuse_unsafe(self) -> None:
-        protocols = {self._fs.protocol} if isinstance(self._fs.protocol, str) else self._fs.protocol
-        method = self._fs._pipe_file if self._fs.async_impl else self._fs.pipe_file
-        if _CREATE_ONLY.isdisjoint(protocols) or "mode" not in inspect.signature(method).parameters:
+        if not self._store.creates:
             raise JobError(
-                f"{self.url} can be read but not written: {type(self._fs).__name__} is not known "
-                "to create a file whole and only if there is none. Write to a local or mounted "
-                f"folder, or to one of {sorted(_CREATE_ONLY)}, with a current fsspec package"
+                f"{self.url} can be read but not written: {type(self._store.fs).__name__} is not "
+                "known to create a file whole and only if there is none. Write to a local or "
+                f"mounted folder, or to one of {sorted(CREATE_ONLY)}, with a current fsspec package"
             )
 
     @contextmanager

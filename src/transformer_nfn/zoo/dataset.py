@@ -15,6 +15,7 @@ import torch
 
 from transformer_nfn.jobs import ShardFolder
 from transformer_nfn.space import NetBatch
+from transformer_nfn.stores import UnreachableError
 from transformer_nfn.zoo.cache import CachedRows, cached_rows
 from transformer_nfn.zoo.errors import StoreError
 from transformer_nfn.zoo.nets import NetShape
@@ -84,6 +85,8 @@ class Zoo:
         for name in self.names():
             try:
                 return read_shape(self.shards.metadata(name).schema.to_arrow_schema())
+            except UnreachableError:
+                raise
             except (StoreError, OSError, pa.ArrowException) as error:
                 reason = reason or error
         raise StoreError(f"no shard of {self.url} can be read: {reason}")
@@ -127,6 +130,8 @@ class Zoo:
         """
         try:
             return self.shards.read(name, columns)
+        except UnreachableError:  # the store is down, and no shard is damaged
+            raise
         except (OSError, pa.ArrowException) as error:
             raise StoreError(
                 f"shard {name} of {self.url} cannot be read ({error}): `tnfn zoo verify` finds "
