@@ -92,13 +92,26 @@ def stored_fingerprints(results: Results, listing: pa.Table | None = None) -> li
     if results.task.get("name") != "fingerprint":
         raise HubError(f"{results.url} holds {results.task.get('name')} results, not fingerprints")
     columns = ["status", "shape", "dtype", "parts", "numbers"]
-    table = results.rows(columns)
-    if "numbers" not in table.column_names:  # nothing was committed yet
-        return []
+    table = results.rows(columns, FingerprintTask().schema)
     chosen = pc.equal(table["status"], "ok")
     if listing is not None:
         chosen = pc.and_(chosen, pc.is_in(table["path"], listing["path"].combine_chunks()))
-    return list(_from_rows(table.filter(chosen).sort_by("path")))
+    table = table.filter(chosen).sort_by("path")
+    _check_numbers(table, results.url)
+    return list(_from_rows(table))
+
+
+def _check_numbers(table: pa.Table, url: str) -> None:
+    """16 finite numbers for each of at least one part."""
+    parts, numbers = table["parts"], table["numbers"]
+    counts = pc.multiply(pc.list_value_length(parts), WIDTH)
+    fits = pc.and_(pc.greater(counts, 0), pc.equal(counts, pc.list_value_length(numbers)))
+    sound = pc.all(fits, skip_nulls=False).as_py()
+    for column in (table["shape"], table["dtype"], parts, numbers, pc.list_flatten(parts)):
+        sound = sound and not column.null_count
+    sound = sound and pc.all(pc.is_finite(pc.list_flatten(numbers)), skip_nulls=False).as_py()
+    if len(table) and not sound:
+        raise HubError(f"{url} has rows that are no fingerprints; delete the folder, and run again")
 
 
 def _from_rows(table: pa.Table) -> Iterator[Fingerprint]:
