@@ -4,10 +4,11 @@
     python benchmarks/fuzz.py --quick --json
     python benchmarks/fuzz.py --only header --keep FOLDER
 
-atheris (libFuzzer) makes them: guided by the branches of the reader's own modules, from sound files,
-by mutators that know the formats. Each reader runs in a process of its own, in a folder in memory.
+atheris (libFuzzer) makes them: guided by the branches of the reader's own modules, from sound
+files, by mutators that know the formats. Each reader runs in a process of its own, in a folder in
+memory.
 A reader may give a value or raise its room's own error; anything else is a finding: another
-exception, a crash of the process, more than 2 s, more than 300 MB above the level after the seeds,
+exception, a crash of the process, more than 2 s more than 300 MB above the level after the seeds,
 or a tripped wire: code run or unpickled, a connection, a file written elsewhere. Afterwards the
 inputs that the engine kept are read once more under a tracer, which says how many lines of the
 modules they reach. `--keep` leaves inputs, findings and the engine's log in a folder.
@@ -20,6 +21,7 @@ import shutil
 import sys
 import tempfile
 import time
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -27,11 +29,15 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 import torch
 
-from benchmarks import fuzz_checkpoints, fuzz_data, fuzz_folders
+from benchmarks import fuzz_checkpoints, fuzz_data, fuzz_folders, fuzz_models
 from benchmarks.fuzz_coverage import Lines
 from benchmarks.fuzz_engine import MEGABYTES, SECONDS, Reader, Record, fuzz
 
-READERS = [*fuzz_checkpoints.READERS, *fuzz_folders.READERS, *fuzz_data.READERS]
+READERS = [
+    reader
+    for module in (fuzz_checkpoints, fuzz_folders, fuzz_models, fuzz_data)
+    for reader in module.READERS
+]
 TOTAL = 1_000_000
 QUICK = 200  # a quick run has so many times fewer inputs
 
@@ -81,7 +87,7 @@ def engine_figures(log: Path) -> dict[str, int]:
     for line in log.read_text(errors="replace").splitlines():
         words = line.split()
         if line.startswith("#"):
-            for word, after in zip(words, words[1:], strict=False):
+            for word, after in pairwise(words):
                 if word in names:
                     found[names[word]] = int(after.partition("/")[0])
     return found
@@ -170,7 +176,7 @@ def main() -> int:
     targets = {
         "inputs": int(TOTAL * share) if not options.only else 0,
         "findings": 0,
-        "slowest_seconds": SECONDS,
+        "seconds_for_an_input": SECONDS,
         "megabytes_above": MEGABYTES,
     }
     checks = {
@@ -179,7 +185,6 @@ def main() -> int:
         "every reader accepts and refuses": all(
             f["accepted"] and f["refused"] for f in readers.values()
         ),
-        "slowest": slowest <= SECONDS,
         "memory": above <= MEGABYTES,
     }
     ok = all(checks.values())

@@ -8,7 +8,7 @@ from pathlib import Path
 import torch
 
 from benchmarks.fuzz_engine import Reader, any_of
-from benchmarks.fuzz_mutate import each, json_text, pack, safetensors, unpack
+from benchmarks.fuzz_mutate import Each, json_text, pack, safetensors, unpack
 from benchmarks.hostile import read_all
 from benchmarks.hostile_material import INDEX, SINGLE, make_base, sharded
 from transformer_nfn.bench import BenchError
@@ -36,8 +36,12 @@ from transformer_nfn.zoo.dataset import NetShape
 
 ROOM = "transformer_nfn.checkpoints."
 IDENTITY = "transformer_nfn.identity."
-HEADER = (f"{ROOM}header",)
-OPENING = tuple(ROOM + name for name in ("header", "tensorfiles", "places", "config", "checkpoint"))
+JSON = (f"{ROOM}header:read_json_object,_integer,_no_constant,_deep",)
+HEADER = (
+    *JSON,
+    f"{ROOM}header:read_header,_other_kind,_cut_short,_metadata,_entry,_counts,_check_places",
+)
+OPENING = (*HEADER, *(ROOM + name for name in ("tensorfiles", "places", "config", "checkpoint")))
 SOUNDNESS = tuple(ROOM + name for name in ("soundness", "layout", "family"))
 NAMES = tuple(f"{ROOM}families.{name}" for name in ("gpt2", "bert", "vit", "llama", "zoo"))
 
@@ -183,38 +187,98 @@ def ranked_seeds() -> list[bytes]:
 
 
 _OPEN = (CheckpointError,)
-_FOLDER = each(json_text, safetensors)
+_FOLDER = Each(json_text, safetensors)
 READERS = [
-    Reader("header", header, _OPEN, lambda: [small(), *(b.raw for b in bases())], safetensors, HEADER, 420_000),
     Reader(
-        "json", lambda data: read_json_object(data, "file"), _OPEN,
-        lambda: [b'{"a": [1, 2.5, "x", {"b": null}], "c": true}'], json_text, HEADER, 120_000, 4096,
+        "header",
+        header,
+        _OPEN,
+        lambda: [small(), *(b.raw for b in bases())],
+        safetensors,
+        HEADER,
+        420_000,
     ),
     Reader(
-        "config", settings, _OPEN, lambda: [json.dumps(b.config).encode() for b in bases()],
-        json_text, (*NAMES, f"{ROOM}family"), 150_000, 4096,
+        "json",
+        lambda data: read_json_object(data, "file"),
+        _OPEN,
+        lambda: [b'{"a": [1, 2.5, "x", {"b": null}], "c": true}'],
+        json_text,
+        JSON,
+        120_000,
+        4096,
     ),
     Reader(
-        "index and shards", shards, _OPEN, shard_seeds, each(json_text, safetensors, safetensors),
-        (f"{ROOM}tensorfiles", f"{ROOM}places", f"{ROOM}header"), 40_000,
+        "config",
+        settings,
+        _OPEN,
+        lambda: [json.dumps(b.config).encode() for b in bases()],
+        json_text,
+        (*NAMES, f"{ROOM}family"),
+        150_000,
+        4096,
+    ),
+    Reader(
+        "index and shards",
+        shards,
+        _OPEN,
+        shard_seeds,
+        Each(json_text, safetensors, safetensors),
+        (f"{ROOM}tensorfiles", f"{ROOM}places", *HEADER),
+        40_000,
     ),
     Reader("checkpoint", checkpoint, _OPEN, folder_seeds, _FOLDER, (*OPENING, *SOUNDNESS), 40_000),
     Reader(
-        "fingerprint", fingerprint, _OPEN, folder_seeds, _FOLDER,
-        tuple(IDENTITY + n for n in ("fingerprinting", "probes", "blockfunction", "outsidefunction")), 12_000,
+        "fingerprint",
+        fingerprint,
+        _OPEN,
+        folder_seeds,
+        _FOLDER,
+        tuple(
+            IDENTITY + n for n in ("fingerprinting", "probes", "blockfunction", "outsidefunction")
+        ),
+        12_000,
     ),
     Reader("inspect", inspect, _OPEN, folder_seeds, _FOLDER, (f"{IDENTITY}inspection",), 4_000),
     Reader(
-        "same", compare, _OPEN, folder_seeds, _FOLDER,
-        tuple(IDENTITY + n for n in ("verdict", "canonical", "matching", "witness", "running")), 1_000,
+        "same",
+        compare,
+        _OPEN,
+        folder_seeds,
+        _FOLDER,
+        tuple(IDENTITY + n for n in ("verdict", "canonical", "matching", "witness", "running")),
+        500,
+        seconds=30.0,  # it computes, within a budget
     ),
     Reader(
-        "certificate", certificate, _OPEN, certificate_seeds, safetensors,
-        (f"{IDENTITY}certificate", f"{IDENTITY}acting"), 12_000,
+        "certificate",
+        certificate,
+        _OPEN,
+        certificate_seeds,
+        safetensors,
+        (
+            f"{IDENTITY}certificate:load_certificate,_element,_gauge,_under,_check_permutation,"
+            "_check_values,_check_part,_check_shape,_others",
+            f"{IDENTITY}acting",
+        ),
+        12_000,
     ),
-    Reader("fingerprint JSON", prints, _OPEN, print_seeds, json_text, (), 40_000),
     Reader(
-        "net to rank", ranked, (BenchError,), ranked_seeds, safetensors,
-        ("transformer_nfn.bench.ranking",), 20_000,
+        "fingerprint JSON",
+        prints,
+        _OPEN,
+        print_seeds,
+        json_text,
+        (f"{IDENTITY}fingerprinting:from_json,_are_numbers", *JSON),
+        40_000,
     ),
-]  # fmt: skip
+    Reader(
+        "net to rank",
+        ranked,
+        (BenchError,),
+        ranked_seeds,
+        safetensors,
+        ("transformer_nfn.bench.ranking:read_net,check_net",),
+        20_000,
+    ),
+]

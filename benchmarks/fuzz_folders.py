@@ -1,8 +1,7 @@
-"""What is fuzzed of manifests, folders of results, zoos, saved models and benchmarks."""
+"""What is fuzzed of manifests, folders of results, zoos and their recipes."""
 
 import io
 import json
-import shutil
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -14,45 +13,40 @@ import pyarrow.parquet as pq
 
 from benchmarks.fuzz_engine import Reader
 from benchmarks.fuzz_mutate import (
+    Each,
     Mutator,
-    each,
     json_text,
     lines,
     pack,
     parquet,
-    safetensors,
     unpack,
 )
-from tests.bench.small import SHAPE, small_examples, three_parts
-from transformer_nfn.bench import BenchError, load_predictor
-from transformer_nfn.bench.cells import finished_cells
-from transformer_nfn.bench.data import Divided
-from transformer_nfn.bench.forest import Forest
-from transformer_nfn.bench.kernel import KernelRegression
-from transformer_nfn.bench.predictor import Predictor
-from transformer_nfn.bench.registry import MODELS, model_named
-from transformer_nfn.bench.saved import save_predictor
+from tests.bench.small import SHAPE, small_examples
+from transformer_nfn.bench import BenchError
 from transformer_nfn.bench.splits import SPLITS, stored_splits
 from transformer_nfn.hub import FingerprintTask, HubError, Results, stored_fingerprints
 from transformer_nfn.hub.manifests import read_manifest
 from transformer_nfn.hub.store import COLUMNS as ROWS
 from transformer_nfn.identity import WIDTH, group_copies
-from transformer_nfn.models import (
-    FlatMLP,
-    FlatMLPConfig,
-    ModelFileError,
-    NFNConfig,
-    StatNN,
-    StatNNConfig,
-    TransformerNFN,
-    load_model,
-    save_model,
-)  # fmt: skip
 from transformer_nfn.zoo import Recipe, RecipeError, StoreError, summarize, verify
+from transformer_nfn.zoo.card import card_text
 from transformer_nfn.zoo.dataset import Zoo
 from transformer_nfn.zoo.schema import zoo_table
 
 HUB, ZOO, BENCH = "transformer_nfn.hub.", "transformer_nfn.zoo.", "transformer_nfn.bench."
+TABLES = (
+    "transformer_nfn.jobs.tables",
+    "transformer_nfn.jobs.folder:read,metadata,read_json,_parquet",
+)
+ZOOS = (
+    *TABLES,
+    f"{ZOO}dataset:shape,table,rows,_read,read_shard,names,name",
+    f"{ZOO}ownership:read_description",
+    f"{ZOO}schema:read_shape,check_columns,_are_weights,weight_matrix,chosen_rows,row_digest",
+    f"{ZOO}summary",
+    f"{ZOO}verification",
+    f"{BENCH}splits:stored_splits",
+)
 
 
 def parquet_bytes(table: pa.Table, **options: Any) -> bytes:
@@ -76,23 +70,35 @@ def manifest_readers() -> list[Reader]:
     )
     rows = table.to_pylist()
     comma = "path,size,version\n" + "\n".join(",".join(map(str, row.values())) for row in rows)
-    seeds: dict[str, tuple[list[bytes], Mutator, int]] = {
-        ".txt": ([b"a.safetensors\nhttps://host/b.safetensors\n\n/c"], lines, 20_000),
-        ".csv": ([comma.encode(), b'path\n"a b"\n'], lines, 30_000),
-        ".jsonl": (["\n".join(map(json.dumps, rows)).encode(), b'{"path": "a"}'], lines, 30_000),
+    seeds: dict[str, tuple[list[bytes], Mutator, int, str]] = {
+        ".txt": ([b"a.safetensors\nhttps://host/b.safetensors\n\n/c"], lines, 20_000, ""),
+        ".csv": ([comma.encode(), b'path\n"a b"\n'], lines, 30_000, ""),
+        ".jsonl": (
+            ["\n".join(map(json.dumps, rows)).encode(), b'{"path": "a"}'],
+            lines,
+            30_000,
+            ",_json_lines",
+        ),
         ".parquet": (
             [parquet_bytes(table), parquet_bytes(table.select(["path"]))],
             parquet,
             30_000,
+            ",_check_text",
         ),
     }
     return [
         Reader(
-            f"manifest {ending}", partial(manifest, ending), (HubError,), lambda made=made: made[0],
-            made[1], (f"{HUB}manifests",), made[2], 4096,
+            f"manifest {ending}",
+            partial(manifest, ending),
+            (HubError,),
+            lambda made=made: made[0],
+            made[1],
+            (f"{HUB}manifests:read_manifest,_read,_absolute,_check{made[3]}",),
+            made[2],
+            4096,
         )
         for ending, made in seeds.items()
-    ]  # fmt: skip
+    ]
 
 
 # ----------------------------------------------------------------------------- hub and zoo
@@ -136,7 +142,7 @@ def result_seeds() -> list[bytes]:
 
 
 def zoo(data: bytes) -> None:
-    """zoo.json, a shard, the log of a build and the splits, as `tnfn zoo info`, `verify` and `bench`."""
+    """zoo.json, a shard, a build's log and splits: as `tnfn zoo info`, `verify` and `bench`."""
     described, shard, log, splits = unpack(data, 4)
     for name in ("data", "builds"):
         Path("zoo", name).mkdir(parents=True, exist_ok=True)
@@ -149,6 +155,7 @@ def zoo(data: bytes) -> None:
         summarize,
         lambda z: list(verify(z)),
         Zoo.rows,
+        card_text,
         stored_splits,
     ]
     opened = Zoo("zoo")
@@ -186,138 +193,40 @@ def recipe_seeds() -> list[bytes]:
     return [home.joinpath(f"{name}.toml").read_bytes() for name in ("digits-mini", "agnews-small")]
 
 
-# ---------------------------------------------------------------------- models and benchmarks
-
-
-def model(data: bytes) -> None:
-    Path("model.safetensors").write_bytes(data)
-    load_model("model.safetensors")
-
-
-def model_seeds() -> list[bytes]:
-    net = small_examples(2).nets()
-    made = [
-        TransformerNFN(NFNConfig.of(SHAPE.spec, blocks=2, channels=(2,), seed=0)),
-        FlatMLP(FlatMLPConfig.of(net, hidden=2, seed=5)),
-        StatNN(StatNNConfig.of(net, hidden=3, embedding_hidden=2, seed=5)),
-    ]
-    found = []
-    for one in made:
-        save_model(one, "model.safetensors")
-        found.append(Path("model.safetensors").read_bytes())
-    return found
-
-
-def files_of(folder: Path, names: list[str]) -> list[bytes]:
-    return [(folder / name).read_bytes() for name in names]
-
-
-PREDICTOR = ["predictor.json", "guard.safetensors", "trees.safetensors"]
-
-
-def predictor(data: bytes) -> None:
-    for name, content in zip(PREDICTOR, unpack(data, 3), strict=True):
-        Path("saved").mkdir(exist_ok=True)
-        Path("saved", name).write_bytes(content)
-    load_predictor(Path("saved"))
-
-
-def predictor_seeds() -> list[bytes]:
-    """A forest without the library that grows one: two leaves."""
-    train, validation, test = three_parts(small_examples(20))
-    name = next(n for n, kind in MODELS.items() if n.startswith("statistics") or n == "invariants")
-    made: Predictor = model_named(name).predictor(seed=0, tokens=4)
-    grown = Forest(*(np.array(a) for a in ([1, -1, -1], [2, -1, -1], [0, 0, 0])),
-                   *(np.array(a) for a in ([0.5, 0, 0], [0.0, 1, 2])), np.array([0]))  # fmt: skip
-    made._forest, made._width = grown, 10  # type: ignore[attr-defined]
-    record = {"split": 0, "zoo": "z", "track": "shared", "train_rows": 1, "validation_rows": 1}
-    record |= {"tau": 0.5, "tau_moved": 0.5, "parameters": None, "fit_seconds": 1.0}
-    save_predictor(made, name, Divided(train, validation, test), record, Path("saved"))
-    return [pack(files_of(Path("saved"), PREDICTOR))]
-
-
-def kernel(data: bytes) -> None:
-    Path("kernel.safetensors").write_bytes(data)
-    KernelRegression.load(Path("kernel.safetensors"))
-
-
-def kernel_seeds() -> list[bytes]:
-    arrays = [np.zeros(3), np.ones(3), np.ones((2, 3)), np.ones(2), np.ones(2)]
-    KernelRegression(*arrays).save(Path("kernel.safetensors"))
-    return [Path("kernel.safetensors").read_bytes()]
-
-
-def cells(data: bytes) -> None:
-    home = Path("bench/cells")
-    home.mkdir(parents=True, exist_ok=True)
-    (home / "a.parquet").write_bytes(data)
-    finished_cells("bench")
-
-
-def cell_seeds() -> list[bytes]:
-    chosen = three_parts(small_examples(10))[2].table
-    table = chosen.select(["run", "run_id", "checkpoint", "epoch", "test_accuracy"])
-    for name in ("predicted", "moved"):
-        table = table.append_column(name, pa.array(np.linspace(0, 1, len(table))))
-    record = {
-        "model": "statnn",
-        "settings": dict(MODELS["statnn"].settings),
-        "zoo": "z",
-        "split": 0,
-    }
-    record |= {
-        "track": "shared",
-        "task": "digits",
-        "runs": None,
-        "checkpoints": "epochs",
-        "tau": 0.5,
-    }
-    record |= {
-        "thresholds": [["none", 0.0]],
-        "folder": "z",
-        "zoo_runs": 10,
-        "tau_moved": 0.5,
-        "seed": 0,
-    }
-    record |= {"augment": None, "threshold": None, "train_runs": None, "test_zoo": None, "epoch": 3}
-    record |= {"parameters": 5, "fit_seconds": 1.0, "fit_peak_bytes": 5, "predict_seconds": 1.0}
-    record |= {
-        "predict_peak_bytes": 5,
-        "train_rows": 5,
-        "validation_rows": 5,
-        "test_rows": len(table),
-    }
-    record |= {"versions": {}, "tau_validation": 0.5}
-    metadata = {b"transformer_nfn.bench": json.dumps(record).encode()}
-    return [parquet_bytes(table.replace_schema_metadata(metadata))]
-
-
-def fresh(*names: str) -> None:
-    for name in names:
-        shutil.rmtree(name, ignore_errors=True)
-
-
 READERS = [
     *manifest_readers(),
     Reader(
-        "results folder", results, (HubError,), result_seeds, each(json_text, parquet),
-        (f"{HUB}store", f"{HUB}fingerprint_task"), 15_000, 2**16,
+        "results folder",
+        results,
+        (HubError,),
+        result_seeds,
+        Each(json_text, parquet),
+        (
+            f"{HUB}store:_described,_read,rows,newest,_names,next_run",
+            *TABLES,
+            f"{HUB}fingerprint_task:stored_fingerprints,_check_numbers,_from_rows",
+        ),
+        15_000,
+        2**16,
     ),
     Reader(
-        "zoo folder", zoo, (StoreError, BenchError, RecipeError), zoo_seeds,
-        each(json_text, parquet, json_text, json_text),
-        tuple(ZOO + n for n in ("dataset", "ownership", "schema", "summary", "verification")), 6_000, 2**17,
+        "zoo folder",
+        zoo,
+        (StoreError, BenchError, RecipeError),
+        zoo_seeds,
+        Each(json_text, parquet, json_text, json_text),
+        ZOOS,
+        6_000,
+        2**17,
     ),
-    Reader("recipe", recipe, (RecipeError,), recipe_seeds, lines, (f"{ZOO}recipe",), 25_000, 2**13),
     Reader(
-        "saved model", model, (ModelFileError,), model_seeds, safetensors,
-        ("transformer_nfn.models.storage",), 10_000, 2**17,
+        "recipe",
+        recipe,
+        (RecipeError,),
+        recipe_seeds,
+        lines,
+        (f"{ZOO}recipe:load,_possible,combinations,_consistent,_grid,shape",),
+        25_000,
+        2**13,
     ),
-    Reader(
-        "saved predictor", predictor, (BenchError, ModelFileError), predictor_seeds,
-        each(json_text, safetensors, safetensors),
-        tuple(BENCH + n for n in ("saved", "guard", "forest")), 20_000, 2**16,
-    ),
-    Reader("kernel", kernel, (BenchError,), kernel_seeds, safetensors, (f"{BENCH}kernel",), 20_000),
-    Reader("cells", cells, (BenchError,), cell_seeds, parquet, (f"{BENCH}cells",), 10_000, 2**16),
-]  # fmt: skip
+]

@@ -277,7 +277,7 @@ _OPTIONS: list[dict[str, Any]] = [
 
 
 def parquet(data: bytes, rng: Random, mutate: Bytes) -> bytes:
-    """A table with other columns, types or metadata, written anew; or bytes, mostly of the footer."""
+    """A table with other columns, types or metadata, written anew; or bytes of the footer."""
     try:
         table = pq.read_table(io.BytesIO(data)) if rng.random() < 0.6 else None
         if table is not None and len(table) < 10_000:
@@ -342,16 +342,17 @@ def unpack(data: bytes, count: int) -> list[bytes]:
     return [*parts, data[4:]]
 
 
-def each(*mutators: Mutator) -> Mutator:
+class Each:
     """One mutator for each file; mostly one file changes."""
 
-    def several(data: bytes, rng: Random, mutate: Bytes) -> bytes:
-        parts = unpack(data, len(mutators))
-        for at in rng.sample(range(len(parts)), rng.choice([1, 1, 1, min(2, len(parts))])):
-            parts[at] = mutators[at](parts[at], rng, mutate)
-        return pack(parts)
+    def __init__(self, *mutators: Mutator) -> None:
+        self.mutators = mutators
 
-    return several
+    def __call__(self, data: bytes, rng: Random, mutate: Bytes) -> bytes:
+        parts = unpack(data, len(self.mutators))
+        for at in rng.sample(range(len(parts)), rng.choice([1, 1, 1, min(2, len(parts))])):
+            parts[at] = self.mutators[at](parts[at], rng, mutate)
+        return pack(parts)
 
 
 def plain(data: bytes, _: Random, mutate: Bytes) -> bytes:

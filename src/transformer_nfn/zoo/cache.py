@@ -60,7 +60,8 @@ def cached_rows(zoo: "Zoo", names: Sequence[str], folder: str | Path | None) -> 
     try:
         table = pq.read_table(home / "rows.parquet")
         weights = np.load(home / "weights.npy", mmap_mode="r", allow_pickle=False)
-        sound = weights.shape == (len(table), zoo.shape.size)
+        # An archive is no array at all.
+        sound = getattr(weights, "shape", None) == (len(table), zoo.shape.size)
     except (OSError, ValueError, pa.ArrowException):
         sound = False
     if not sound:

@@ -105,7 +105,7 @@ class Recipe(_Strict):
     name: str = Field(pattern=r"^[a-z0-9][a-z0-9-]*$")
     description: str
     task: Literal["digits", "mnist", "ag_news"]
-    patch: int | None = None  # side in pixels; None for text
+    patch: int | None = Field(default=None, gt=0)  # side in pixels; None for text
     block: Literal["paper", "residual"] = "paper"
     D: int = Field(default=32, gt=0)
     heads: int = Field(default=2, gt=0)
