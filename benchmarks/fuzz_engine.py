@@ -106,7 +106,9 @@ class Tripwire:
         elif event in ("exec", "compile"):
             given = arguments[0] if event == "exec" else arguments[1]
             file = getattr(given, "co_filename", given)
-            if not str(file).startswith((sys.prefix, sys.base_prefix)):  # a codec, imported late
+            # A library imports late, and makes its named tuples by compiling them.
+            known = str(file).startswith((sys.prefix, sys.base_prefix))
+            if not known and not (file == "<string>" and _importing()):
                 self.tripped.append(f"{event} {arguments!r:.100}")
         elif event in self._FORBIDDEN and not (arguments and self._inside(arguments[0])):
             self.tripped.append(f"{event} {arguments!r:.100}")
@@ -116,6 +118,15 @@ class Tripwire:
             return True
         text = os.fsdecode(path) if isinstance(path, str | bytes | os.PathLike) else ""
         return (not os.path.isabs(text) and bool(text)) or text.startswith(self._folder)
+
+
+def _importing() -> bool:
+    """Whether a module is being run; which one was asked when its own code came by."""
+    frame = sys._getframe(2)
+    while frame := frame.f_back:
+        if frame.f_code.co_filename == "<frozen importlib._bootstrap>":
+            return True
+    return False
 
 
 class Record:

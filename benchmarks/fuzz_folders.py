@@ -172,7 +172,9 @@ def zoo_seeds() -> list[bytes]:
     examples = small_examples(3, epochs=(1,))
     table = zoo_table(SHAPE, examples.table.to_pylist(), list(examples.weights.numpy()))
     recipe = Recipe.load("digits-mini").model_dump(mode="json")
-    log = json.dumps({"started": "2026-01-01", "seconds": 1.0, "runs": 3}).encode()
+    log = json.dumps(
+        {"started": "", "wall_seconds": 1.0, "worker_seconds": 1.0, "workers": 1}
+    ).encode()
     splits = {"format": 1, "column": "fold", "splits": [s._asdict() for s in SPLITS]}
     described = [{"format": 1, "source": {"name": "x"}}, {"format": 1, "recipe": recipe}]
     shard = parquet_bytes(table, use_dictionary=False, compression="none")
