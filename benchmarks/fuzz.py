@@ -21,6 +21,7 @@ import shutil
 import sys
 import tempfile
 import time
+from contextlib import suppress
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -63,21 +64,20 @@ def in_child(work: Any, log: Path) -> int:
     return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
 
 
-def measure(reader: Reader, folder: Path) -> None:
-    """Which lines the corpus reaches; written beside it."""
-    os.chdir(folder)
-    reader.seeds()  # makes what inputs are held against
-    lines = Lines(reader.modules)
-    inputs = sorted((folder / "corpus").iterdir(), key=lambda path: path.stat().st_size)[:400]
-    with lines:
-        for path in inputs:
-            try:
-                reader.read(path.read_bytes())
-            except Exception:  # the fuzzing has judged it
-                continue
-    found = {"lines": len(lines.all), "reached": len(lines.all & lines.reached)}
-    text = json.dumps({**found, "missed": lines.missed()})
-    (folder / "lines.json").write_text(text)
+def measure(readers: list[Reader], home: Path) -> None:
+    """Which lines each corpus reaches; all in one process, since nothing of it is judged."""
+    for number, reader in enumerate(readers):
+        folder = home / str(number)
+        os.chdir(folder)
+        reader.seeds()  # makes what inputs are held against
+        inputs = sorted((folder / "corpus").iterdir(), key=lambda path: path.stat().st_size)
+        with Lines(reader.modules) as lines:
+            for path in inputs[:400]:
+                with suppress(Exception):  # the fuzzing has judged it
+                    reader.read(path.read_bytes())
+        found = {"lines": len(lines.all), "reached": len(lines.all & lines.reached)}
+        text = json.dumps({**found, "missed": lines.missed()})
+        (folder / "lines.json").write_text(text)
 
 
 def engine_figures(log: Path) -> dict[str, int]:
@@ -104,25 +104,37 @@ def run(reader: Reader, runs: int, seed: int, folder: Path) -> dict[str, Any]:
     if status or found["inputs"] < runs:
         last = (folder / "log").read_text(errors="replace").splitlines()[-1:]
         found["findings"]["the process ended"] = {"count": 1, "message": f"{status}: {last}"}
-    lines = {"lines": 0, "reached": 0, "missed": []}
-    if reader.modules and not in_child(lambda: measure(reader, folder), folder / "log-lines"):
-        lines = json.loads((folder / "lines.json").read_text())
-    figures = {**found, **engine_figures(folder / "log"), **lines}
+    figures = {**found, **engine_figures(folder / "log")}
     return {**figures, "slowest": round(found["slowest"], 3), "seconds": round(seconds, 1)}
 
 
-def show(reader: Reader, found: dict[str, Any], verbose: bool) -> None:
-    share = f"{100 * found['reached'] / found['lines']:.0f} %" if found["lines"] else "-"
+def covered(readers: list[Reader], home: Path, verbose: bool) -> dict[str, dict[str, int]]:
+    """Lines of each reader's modules, and how many of them its corpus reaches."""
+    failed = in_child(lambda: measure(readers, home), home / "log-lines")
+    if failed:
+        print((home / "log-lines").read_text())
+        raise SystemExit("the lines could not be counted")
+    found = {}
+    for number, reader in enumerate(readers):
+        lines = json.loads((home / str(number) / "lines.json").read_text())
+        missed = lines.pop("missed")
+        share = 100 * lines["reached"] / lines["lines"]
+        print(f"{reader.name:<18}{lines['reached']:>5} of {lines['lines']:>4} lines, {share:.0f} %")
+        if verbose and missed:
+            print(f"    not reached: {' '.join(missed)}")
+        found[reader.name] = lines
+    return found
+
+
+def show(reader: Reader, found: dict[str, Any]) -> None:
     print(
         f"{reader.name:<18}{found['inputs']:>8,} inputs {found['seconds']:>6.1f} s  "
         f"accepted {found['accepted']:>7,}  refused {sum(found['refused'].values()):>7,} "
-        f"({', '.join(sorted(found['refused'])) or '-'})  lines {share} of {found['lines']}  "
+        f"({', '.join(sorted(found['refused'])) or '-'})  "
         f"branches {found['branches']}  features {found['features']}  kept {found['kept']}  "
         f"slowest {found['slowest']:.2f} s  +{found['megabytes_above']:.0f} MB",
         flush=True,
     )
-    if verbose and found["missed"]:
-        print(f"    not reached: {' '.join(found['missed'])}")
     for what, one in found["findings"].items():
         print(f"    FOUND {what} ({one['count']}): {one['message']!r:.300}", flush=True)
 
@@ -150,7 +162,9 @@ def main() -> int:
         for number, reader in enumerate(chosen):
             runs = max(int(reader.runs * share), 20)
             readers[reader.name] = run(reader, runs, options.seed, home / str(number))
-            show(reader, readers[reader.name], options.verbose)
+            show(reader, readers[reader.name])
+        for name, lines in covered(chosen, home, options.verbose).items():
+            readers[name] |= lines
         if options.keep:
             shutil.copytree(home, options.keep, dirs_exist_ok=True)
     inputs = sum(found["inputs"] for found in readers.values())
@@ -165,7 +179,7 @@ def main() -> int:
     )
     figures = {
         "inputs": inputs,
-        "readers": {n: {k: v for k, v in f.items() if k != "missed"} for n, f in readers.items()},
+        "readers": readers,
         "findings": findings,
         "slowest_seconds": slowest,
         "megabytes_above": above,
