@@ -40,7 +40,7 @@ READERS = [
     for reader in module.READERS
 ]
 TOTAL = 1_000_000
-QUICK = 200  # a quick run has so many times fewer inputs
+QUICK = 400  # a quick run has so many times fewer inputs
 
 
 def in_child(work: Any, log: Path) -> int:

@@ -3,6 +3,7 @@
 import importlib
 import inspect
 import sys
+import threading
 from collections.abc import Iterable, Iterator
 from types import CodeType, FrameType, FunctionType
 from typing import Any
@@ -54,11 +55,13 @@ class Lines:
         self._files = {file for file, _ in self.all}
 
     def __enter__(self) -> "Lines":
+        threading.settrace(self._call)  # shards are read in threads
         sys.settrace(self._call)
         return self
 
     def __exit__(self, *_: object) -> None:
         sys.settrace(None)
+        threading.settrace(None)  # type: ignore[arg-type]
 
     def _call(self, frame: FrameType, event: str, _: Any) -> Any:
         return self._line if frame.f_code.co_filename in self._files else None
