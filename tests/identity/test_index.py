@@ -5,7 +5,15 @@ import pytest
 import torch
 
 from tests.identity.test_distances import made_up, near
-from transformer_nfn.identity import Fingerprint, Forest, Index, Kinship, distance, group_copies
+from transformer_nfn.identity import (
+    Edge,
+    Fingerprint,
+    Forest,
+    Index,
+    Kinship,
+    distance,
+    group_copies,
+)
 from transformer_nfn.identity.duplicates import linked
 from transformer_nfn.identity.joining import kin_pairs
 
@@ -143,3 +151,19 @@ def test_many_rows_and_columns_are_cut_into_tiles() -> None:
     blocks = list(kin_pairs(shelf.stack, np.arange(len(prints))))
     assert sum(block.pairs for block in blocks) == len(prints) * (len(prints) - 1) // 2
     assert {pair[:2] for pair in index.pairs()} == planted
+
+
+def test_what_is_no_forest_is_not_believed() -> None:
+    a, b, c = (letter * 16 for letter in (b"a", b"b", b"c"))
+    keys = frozenset({a, b, c})
+    sound = [Edge(a, b, 0.1, False), Edge(b, c, 0.1, True)]
+    assert Forest.empty().is_sound()
+    assert Forest(keys, sound).is_sound()
+    for wrong in (
+        Edge(a, c, 0.1, False),  # a circle
+        Edge(a, a, 0.1, False),
+        Edge(a, b"d" * 16, 0.1, False),
+        Edge(a, b"d" * 16, float("nan"), False),
+    ):
+        assert not Forest(keys, [*sound, wrong]).is_sound()
+    assert not Forest(keys, [Edge(a, b, float("nan"), False)]).is_sound()

@@ -31,11 +31,12 @@ from transformer_nfn.bench.examples import Examples
 from transformer_nfn.bench.kendall import kendall_tau
 from transformer_nfn.bench.predictor import Step
 from transformer_nfn.bench.readable import check_readable
+from transformer_nfn.bench.record import read_record
 from transformer_nfn.bench.registry import MODELS, model_named
 from transformer_nfn.bench.saved import is_saved, save_predictor
 from transformer_nfn.bench.splits import check_across, check_split
 from transformer_nfn.group import MatrixSampler, conditioned, random_element, uniform
-from transformer_nfn.jobs import ShardFolder
+from transformer_nfn.jobs import DamagedError, ShardFolder
 from transformer_nfn.zoo.dataset import Zoo
 
 #: Condition number of the random matrices in the stress column.
@@ -200,14 +201,22 @@ def finished_cells(out: str | Path) -> list[Finished]:
     """The finished cells of a benchmark, sorted by name.
 
     Cells of a model whose settings have changed since, or that is no longer there, are left out.
+
+    Raises:
+        BenchError: If a cell is damaged.
     """
     folder = ShardFolder(cells_url(out))
     # As a record has them, from JSON.
     current = {n: json.loads(json.dumps(dict(kind.settings))) for n, kind in MODELS.items()}
     read = []
     for name in sorted(folder.names()):
-        table = folder.read(name)
-        record = json.loads(table.schema.metadata[_METADATA])
+        try:
+            table = folder.read(name)
+            record = read_record((table.schema.metadata or {}).get(_METADATA, b""), table)
+        except (DamagedError, BenchError) as error:
+            raise BenchError(
+                f"cell {name} of {out} cannot be read ({error}): delete it, and run again"
+            ) from None
         if current.get(record["model"]) == record["settings"]:
             read.append(Finished(record, table))
     return read

@@ -69,7 +69,8 @@ class Guard(NamedTuple):
         try:
             arrays = load_file(folder / _FILE)
             low, high = arrays["low"], arrays["high"]
-        except (OSError, SafetensorError, KeyError) as error:
+        # A dtype that numpy does not know is an AttributeError or TypeError of safetensors.
+        except (OSError, SafetensorError, KeyError, AttributeError, TypeError) as error:
             raise BenchError(f"{folder / _FILE} cannot be read: {error}") from error
         if low.ndim != 1 or low.shape != high.shape or {low.dtype, high.dtype} != {np.dtype("f4")}:
             raise BenchError(f"{folder / _FILE} does not hold two equal rows of float32")

@@ -90,11 +90,12 @@ class KernelRegression:
             if path.stat().st_size > _LARGEST:
                 raise BenchError(f"{path} has more than {_LARGEST:,} bytes")
             arrays = load_file(path)
-        except (OSError, SafetensorError) as error:
+        # A dtype that numpy does not know is an AttributeError or TypeError of safetensors.
+        except (OSError, SafetensorError, AttributeError, TypeError) as error:
             raise BenchError(f"{path} is not readable: {error}") from None
         if set(arrays) != {f.name for f in fields(KernelRegression)}:
             raise BenchError(f"{path} is no kernel regression: it has {sorted(arrays)}")
-        count, width = len(arrays["weights"]), len(arrays["mean"])
+        count, width = arrays["weights"].size, arrays["mean"].size
         shapes = {
             "mean": (width,),
             "deviation": (width,),

@@ -236,11 +236,19 @@ class _Progress:
                 moments.setdefault(int(number), {})[part] = tensor
             groups = self._optimizer.state_dict()["param_groups"]
             self._optimizer.load_state_dict({"state": moments, "param_groups": groups})
-        except (SafetensorError, OSError, KeyError, ValueError, RuntimeError) as error:
+            self.epoch, self.best_epoch = int(figures["epoch"]), int(figures["best_epoch"])
+            self.best_tau = float(figures["best_tau"])
+            self.seconds = self.earlier_seconds = float(figures["seconds"])
+        except (
+            SafetensorError,
+            OSError,
+            KeyError,
+            ValueError,
+            RuntimeError,
+            TypeError,
+            AttributeError,
+        ) as error:
             raise BenchError(f"{path} is not the state of this fit: delete it ({error})") from error
-        self.epoch, self.best_epoch = figures["epoch"], figures["best_epoch"]
-        self.best_tau = figures["best_tau"]
-        self.seconds = self.earlier_seconds = figures["seconds"]
 
 
 def _below(tensors: dict[str, Tensor], prefix: str) -> dict[str, Tensor]:

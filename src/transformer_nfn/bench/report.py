@@ -25,7 +25,7 @@ def write_report(out: str | Path, to: str | Path, notes: str | Path | None = Non
         notes: A Markdown file that is put under the summary, for what a person has to say.
 
     Raises:
-        BenchError: If no cell is finished.
+        BenchError: If no cell is finished, or the notes are no text.
     """
     cells = finished_cells(out)
     if not cells:
@@ -33,10 +33,17 @@ def write_report(out: str | Path, to: str | Path, notes: str | Path | None = Non
     home = Path(to)
     home.mkdir(parents=True, exist_ok=True)
     report = _Report(cells, home, Path(out).name)
-    text = report.page("" if notes is None else Path(notes).read_text(encoding="utf-8"))
+    text = report.page("" if notes is None else _read_notes(Path(notes)))
     (home / PAGE).write_text(text, encoding="utf-8")
     (home / RESULTS).write_text(results_json(cells), encoding="utf-8")
     return [home / PAGE, home / RESULTS, *report.drawn]
+
+
+def _read_notes(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise BenchError(f"{path} is no Markdown file that can be read: {error}") from None
 
 
 class _Report:

@@ -53,7 +53,7 @@ def stored_splits(zoo: Zoo) -> tuple[Folds, ...]:
         if FILE not in zoo.root.sidecars():
             return SPLITS
     try:
-        there = json.loads(zoo.root.read_bytes(FILE))
+        there = zoo.root.read_json(FILE)
         read = tuple(Folds(tuple(s["test"]), tuple(s["validation"])) for s in there["splits"])
     except (ValueError, KeyError, TypeError) as error:
         raise BenchError(f"{zoo.url}/{FILE} cannot be read: {error!r}") from error

@@ -98,6 +98,7 @@ class Checkpoint:
         soundness.check_norms(self.files, self.norm_names, self.D)
         if not self.writers and self.family.norms is not None:
             raise CheckpointError(f"{self.path} has no embedding")
+        soundness.check_writers(self.files, self.family, self.writers)
         heads = self.heads.values()
         outside = {name: writer.axes for name, writer in self.writers.items()}
         outside |= {head.weight: "o x" for head in heads}

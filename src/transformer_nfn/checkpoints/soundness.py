@@ -1,6 +1,6 @@
 """Whether a checkpoint's settings and shapes fit together; headers only, no tensor is read."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from math import isfinite, prod
 from typing import Any
 
@@ -127,6 +127,21 @@ def check_norms(files: TensorFiles, names: list[str], D: int) -> None:
         _check_tensor(files, f"{norm}.weight", (D,))
         if f"{norm}.bias" in files:
             _check_tensor(files, f"{norm}.bias", (D,))
+
+
+def check_writers(files: TensorFiles, family: Family, names: Collection[str]) -> None:
+    """What writes into the stream writes something, and a zoo's net has weight and bias.
+
+    Args:
+        files: The tensors.
+        family: What they are.
+        names: The writers that are there.
+    """
+    for name in names:
+        if not prod(_shape(files, name)):
+            raise CheckpointError(f"{files.path}: {name} has no rows")
+    if family.norms is None and len(names) not in (0, len(family.writers)):
+        raise CheckpointError(f"{files.path} has {' and '.join(names)}, and not the other half")
 
 
 def check_stream(files: TensorFiles, axes_by_name: Mapping[str, str], D: int) -> None:

@@ -11,6 +11,7 @@ from transformer_nfn.cli.bench import bench_app
 from transformer_nfn.cli.dedup import dedup
 from transformer_nfn.cli.fingerprint import fingerprint
 from transformer_nfn.cli.inspect import inspect
+from transformer_nfn.cli.names import one_line
 from transformer_nfn.cli.nearest import nearest
 from transformer_nfn.cli.rank import rank
 from transformer_nfn.cli.reparam import reparam
@@ -61,5 +62,5 @@ def main() -> None:
         ours = type(error).__module__.startswith("transformer_nfn.")
         if not ours and not isinstance(error, PermissionError):
             raise
-        typer.echo(f"error: {error}", err=True)
+        typer.echo(f"error: {one_line(str(error))}", err=True)
         sys.exit(1)

@@ -22,6 +22,17 @@ def printable(name: str) -> str:
     return name if name.isprintable() else ascii(name)
 
 
+def one_line(text: str) -> str:
+    r"""An error as one line that steers no terminal: it may quote what a file says.
+
+    Example:
+        >>> one_line("not JSON:\n  line 1\x1b[2J")
+        'not JSON: line 1\\x1b[2J'
+    """
+    words = " ".join(text.split())
+    return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in words)[:2000]
+
+
 def common_folder(paths: Sequence[str]) -> Path:
     """The folder that some files or URLs share.
 

@@ -93,7 +93,7 @@ def stored_ranks(results: Results, listing: pa.Table, most: int) -> "list[Ranked
     from transformer_nfn.bench import Ranked
 
     names = ["status", "predicted", "outside", "warning"]
-    table = results.rows(names)
+    table = results.rows(names, RankTask("").schema)
     chosen = pc.is_in(table["path"], listing["path"].combine_chunks())
     best = table.filter(pc.and_(chosen, pc.equal(table["status"], "ok")))
     best = best.sort_by([("predicted", "descending"), ("path", "ascending")]).slice(0, most)

@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa  # type: ignore[import-untyped]
 
 from transformer_nfn.hub.errors import HubError
-from transformer_nfn.jobs import ShardFolder
+from transformer_nfn.jobs import DamagedError, ShardFolder
 from transformer_nfn.stores import UnreachableError
 
 FORMAT = 1
@@ -40,6 +40,7 @@ COLUMNS = pa.schema(
         "seconds": pa.float64(),
     }
 )
+_NEVER_NULL = ("path", "version", "status")
 FINAL = ("ok", "broken")
 
 
@@ -72,9 +73,11 @@ class Results:
 
     def _described(self, task: Mapping[str, Any] | None) -> dict[str, Any]:
         try:
-            there = json.loads(self._root.read_bytes(NAME))
+            there = self._root.read_json(NAME)
             if there["format"] != FORMAT:
-                raise HubError(f"{self.url} has format {there['format']}, this reads {FORMAT}")
+                raise HubError(
+                    f"{self.url} has format {there['format']!r:.60}, this reads {FORMAT}"
+                )
             found = dict(there["task"])
         except FileNotFoundError:
             if task is None:
@@ -144,24 +147,44 @@ class Results:
         """Write a small file that can be derived from the rows again."""
         self._root.replace(name, data)
 
-    def rows(self, columns: Sequence[str] | None = None) -> pa.Table:
-        """The newest row of each path, all columns or `path` and some."""
-        wanted = None if columns is None else list(dict.fromkeys(["path", *columns]))
-        names = self._names()
-        with ThreadPoolExecutor(_THREADS) as threads:
-            tables = list(threads.map(lambda name: self._read(name, wanted), names))
-        if not tables:
-            return COLUMNS.empty_table().select([c for c in COLUMNS.names if c in (wanted or [c])])
-        return newest(pa.concat_tables(tables))
+    def rows(
+        self, columns: Sequence[str] | None = None, of_task: pa.Schema | None = None
+    ) -> pa.Table:
+        """The newest row of each path, all columns or `path` and some.
 
-    def _read(self, name: str, columns: list[str] | None) -> pa.Table:
+        Args:
+            columns: Which of `COLUMNS` and of the task's.
+            of_task: The columns that the task adds; needed to choose some of them.
+
+        Raises:
+            HubError: If a shard is damaged, or has other columns.
+        """
+        known = pa.schema([*COLUMNS, *(of_task or ())])
+        names = known.names if columns is None else list(dict.fromkeys(["path", *columns]))
+        wanted = pa.schema([known.field(name) for name in names])
+        chosen = None if columns is None else names
+        with ThreadPoolExecutor(_THREADS) as threads:
+            tables = list(threads.map(lambda name: self._read(name, wanted, chosen), self._names()))
         try:
-            return self._shards.read(name, columns)
-        except pa.ArrowInvalid:  # it was whole when it was committed
+            return newest(pa.concat_tables(tables or [wanted.empty_table()]))
+        except pa.ArrowException:
+            raise HubError(f"{self.url} has shards of different columns") from None
+
+    def _read(self, name: str, wanted: pa.Schema, columns: list[str] | None) -> pa.Table:
+        """A shard, which may have been written by anyone, with at least some columns."""
+        try:
+            table = self._shards.read(name, columns)
+        except DamagedError as error:
             raise HubError(
-                f"{self.url}/data/{name} was damaged since it was written: remove it, and the same "
-                "command does its files again"
+                f"{error}: remove it, and the same command does its files again"
             ) from None
+        for field in wanted:
+            there = table[field.name] if field.name in table.column_names else None
+            if there is None or there.type != field.type:
+                raise HubError(f"shard {name} of {self.url} has no column {field}")
+            if field.name in _NEVER_NULL and there.null_count:
+                raise HubError(f"shard {name} of {self.url} has nulls in column {field.name}")
+        return table if columns is None else table.select(columns)
 
     def _names(self) -> list[str]:
         return sorted(name for name in self._shards.names() if name[:6].isdecimal())

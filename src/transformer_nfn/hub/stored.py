@@ -8,8 +8,10 @@ import pyarrow.compute as pc  # type: ignore[import-untyped]
 from pyarrow import parquet
 
 from transformer_nfn.hub.errors import HubError
+from transformer_nfn.hub.fingerprint_task import FingerprintTask
 from transformer_nfn.hub.store import Results
 from transformer_nfn.identity import WIDTH, Edge, Forest, Index, Shelf, Stack, copy_limit
+from transformer_nfn.jobs import DamagedError, read_table, sound
 
 #: The forest of kin: derived from the rows, so it may be lost or out of date.
 KIN = "kin.pq"
@@ -35,13 +37,13 @@ def stored_index(results: Results, listing: pa.Table | None = None) -> Index:
     """
     if results.task.get("name") != "fingerprint":
         raise HubError(f"{results.url} holds {results.task.get('name')} results, not fingerprints")
-    table = results.rows(["status", "shape", "dtype", "parts", "numbers"])
-    if "numbers" not in table.column_names:  # nothing was committed yet
-        return Index([], [], {})
+    columns = ["status", "shape", "dtype", "parts", "numbers"]
+    table = results.rows(columns, FingerprintTask().schema)
     chosen = pc.equal(table["status"], "ok")
     if listing is not None:
         chosen = pc.and_(chosen, pc.is_in(table["path"], listing["path"].combine_chunks()))
     table = table.filter(chosen).sort_by("path")
+    _check_numbers(table, results.url)
     shapes = table["shape"].combine_chunks().dictionary_encode()
     of_shape = shapes.indices.to_numpy()
     shelves = {}
@@ -49,6 +51,19 @@ def stored_index(results: Results, listing: pa.Table | None = None) -> Index:
         files = np.flatnonzero(of_shape == number)
         shelves[shape] = Shelf(files, _stack(table.take(files)))
     return Index(table["path"].to_pylist(), table["dtype"].to_pylist(), shelves)
+
+
+def _check_numbers(table: pa.Table, url: str) -> None:
+    """16 finite numbers for each of at least one part."""
+    parts, numbers = table["parts"], table["numbers"]
+    counts = pc.multiply(pc.list_value_length(parts), WIDTH)
+    fits = pc.and_(pc.greater(counts, 0), pc.equal(counts, pc.list_value_length(numbers)))
+    sound = pc.all(fits, skip_nulls=False).as_py()
+    for column in (table["shape"], table["dtype"], parts, numbers, pc.list_flatten(parts)):
+        sound = sound and not column.null_count
+    sound = sound and pc.all(pc.is_finite(pc.list_flatten(numbers)), skip_nulls=False).as_py()
+    if len(table) and not sound:
+        raise HubError(f"{url} has rows that are no fingerprints; delete the folder, and run again")
 
 
 def _stack(table: pa.Table) -> Stack:
@@ -68,17 +83,20 @@ def _stack(table: pa.Table) -> Stack:
 
 
 def load_forest(results: Results) -> Forest:
-    """The kin that were found before; empty if there are none, or they cannot be read."""
+    """The kin that were found before; none if they cannot be read, or are no forest."""
     try:
-        table = parquet.read_table(io.BytesIO(results.read(KIN))).cast(_SCHEMA)
-    except (OSError, pa.ArrowException, ValueError):
-        return Forest(frozenset(), ())
+        content = results.read(KIN)
+        with sound(KIN), parquet.ParquetFile(io.BytesIO(content)) as opened:
+            table = read_table(opened, len(content)).select(_SCHEMA.names).cast(_SCHEMA)
+    except (FileNotFoundError, DamagedError):
+        return Forest.empty()
     alone = pc.is_null(table["second"])
     edges = table.filter(pc.invert(alone)).to_pydict()
-    return Forest(
+    forest = Forest(
         frozenset(table.filter(alone)["first"].to_pylist()),
         [Edge(*row) for row in zip(*edges.values(), strict=True)],
     )
+    return forest if forest.is_sound() else Forest.empty()
 
 
 def save_forest(results: Results, forest: Forest) -> None:

@@ -10,6 +10,7 @@ together by pairs that were left out: what is left of it is compared like new.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
+from math import inf
 from typing import NamedTuple
 
 import numpy as np
@@ -47,8 +48,25 @@ class Forest(NamedTuple):
     keys: frozenset[bytes]
     edges: Sequence[Edge]
 
+    @staticmethod
+    def empty() -> "Forest":
+        """Nothing was compared."""
+        return Forest(frozenset(), ())
 
-EMPTY = Forest(frozenset(), ())
+    def is_sound(self) -> bool:
+        """Whether its edges link what it holds, by finite distances and without circles."""
+        ends = {end for edge in self.edges for end in (edge.first, edge.second)}
+        far = [edge.distance for edge in self.edges]
+        if not ends <= self.keys or not all(map(_is_distance, far)) or None in self.keys:
+            return False
+        if not self.keys:
+            return True
+        number = {key: i for i, key in enumerate(self.keys)}
+        tree = _trees(len(number), *_to_links(self.edges, number)[:2])
+        return int(tree.max()) + 1 == len(number) - len(self.edges)
+
+
+EMPTY = Forest.empty()
 
 
 def whole_trees(known: Forest, shapes: Mapping[bytes, str]) -> dict[str, Forest]:
@@ -146,6 +164,10 @@ def _trees(count: int, first: np.ndarray, second: np.ndarray) -> Int[np.ndarray,
         connected_components(graph, directed=False)[1] if count else np.empty(0, int)
     )
     return found
+
+
+def _is_distance(far: object) -> bool:
+    return isinstance(far, float) and 0 <= far < inf
 
 
 def _to_links(edges: Sequence[Edge], place: Mapping[bytes, int]) -> Links:

@@ -1,6 +1,7 @@
 """A folder of immutable Parquet shards, on a local disk or any fsspec URL."""
 
 import io
+import json
 import os
 import re
 import time
@@ -12,12 +13,15 @@ from typing import Any, BinaryIO
 import pyarrow as pa  # type: ignore[import-untyped]
 import pyarrow.parquet as pq  # type: ignore[import-untyped]
 
-from transformer_nfn.jobs.errors import JobError
+from transformer_nfn.jobs.errors import DamagedError, JobError
 from transformer_nfn.jobs.localfiles import TEMPORARIES, create_file, replace_file
+from transformer_nfn.jobs.tables import read_table, sound
 from transformer_nfn.stores import CREATE_ONLY, RangeFile, Store
 
 _SUFFIX = ".parquet"
 _NAME = re.compile(r"[A-Za-z0-9-][A-Za-z0-9._-]*")
+#: Longest JSON file beside the shards that is read; ours have a few kB.
+_MAX_JSON = 2**22
 
 #: Least bytes of a request for a remote shard: of a small one, footer and columns come at once.
 _AHEAD = 2**20
@@ -110,13 +114,21 @@ class ShardFolder:
         return self._create(name, write)
 
     def read(self, name: str, columns: Sequence[str] | None = None) -> pa.Table:
-        """All rows of a shard, or only some of its columns."""
-        with self._parquet(name) as parquet:
-            return parquet.read(columns=None if columns is None else list(columns))
+        """All rows of a shard, or only some of its columns.
+
+        Raises:
+            DamagedError: If it is no sound Parquet file, or asks for far more memory than it has.
+        """
+        with self._parquet(name) as (parquet, size):
+            return read_table(parquet, size, columns)
 
     def metadata(self, name: str) -> pq.FileMetaData:
-        """Footer of a shard: schema, row groups, statistics. Reads no rows."""
-        with self._parquet(name) as parquet:
+        """Footer of a shard: schema, row groups, statistics. Reads no rows.
+
+        Raises:
+            DamagedError: If it is no sound Parquet file.
+        """
+        with self._parquet(name) as (parquet, _):
             return parquet.metadata
 
     @contextmanager
@@ -134,6 +146,25 @@ class ShardFolder:
         """Content of a file of the folder."""
         with self.open(name) as file:
             return file.read()
+
+    def read_json(self, name: str) -> dict[str, Any]:
+        """A JSON object of the folder.
+
+        Raises:
+            DamagedError: If it is none, or far too long.
+        """
+        with self.open(name) as file:
+            text = file.read(_MAX_JSON + 1)
+        where = f"{self.url}/{name}"
+        if len(text) > _MAX_JSON:
+            raise DamagedError(f"{where} has more than {_MAX_JSON} bytes")
+        try:
+            value = json.loads(text)
+        except (ValueError, RecursionError) as error:  # not JSON, no text at all, too deep
+            raise DamagedError(f"{where} is not JSON: {str(error)[:200]}") from None
+        if not isinstance(value, dict):
+            raise DamagedError(f"{where} holds no JSON object but a {type(value).__name__}")
+        return value
 
     def write_once(self, name: str, data: bytes) -> bool:
         """Create a small file beside the shards, unless it is there: True if this call created it.
@@ -203,14 +234,17 @@ class ShardFolder:
             )
 
     @contextmanager
-    def _parquet(self, name: str) -> Iterator[Any]:
+    def _parquet(self, name: str) -> Iterator[tuple[Any, int]]:
+        """A shard, open, and its size."""
         _check(name)
-        if self._local is not None:  # by its path: faster than through a Python file
-            with pq.ParquetFile(str(self._local / name)) as parquet:
-                yield parquet
-        else:
-            with self.open(name) as file, pq.ParquetFile(file) as parquet:
-                yield parquet
+        with sound(f"shard {name} of {self.url}"):
+            if self._local is not None:  # by its path: faster than through a Python file
+                path = str(self._local / name)
+                with pq.ParquetFile(path) as parquet:
+                    yield parquet, os.stat(path).st_size
+            else:
+                with self.open(name) as file, pq.ParquetFile(file) as parquet:
+                    yield parquet, file.seek(0, os.SEEK_END)
 
 
 def _check(name: str) -> None:

@@ -5,7 +5,7 @@ import shutil
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import pyarrow as pa  # type: ignore[import-untyped]
@@ -15,12 +15,14 @@ import torch
 from jaxtyping import Int64
 from torch import Tensor
 
-from transformer_nfn.jobs import ShardFolder
 from transformer_nfn.space import NetBatch
 from transformer_nfn.zoo.errors import StoreError
 from transformer_nfn.zoo.nets import NetShape
 from transformer_nfn.zoo.runs import content_hash
 from transformer_nfn.zoo.schema import COLUMNS, chosen_rows, weight_matrix
+
+if TYPE_CHECKING:
+    from transformer_nfn.zoo.dataset import Zoo
 
 
 class CachedRows(NamedTuple):
@@ -36,21 +38,19 @@ class CachedRows(NamedTuple):
         return self.shape.net_batch(torch.from_numpy(chosen))
 
 
-def cached_rows(
-    shards: ShardFolder, names: Sequence[str], shape: NetShape, folder: str | Path | None
-) -> CachedRows:
+def cached_rows(zoo: "Zoo", names: Sequence[str], folder: str | Path | None) -> CachedRows:
     """Open the copy of these shards, made first if need be.
 
     Shards never change, so the copy is good as long as the zoo has the same ones.
     """
     root = Path(folder) if folder is not None else _default_folder()
-    home = root / content_hash([shards.url, list(names)])[:24]
+    home = root / content_hash([zoo.shards.url, list(names)])[:24]
     if not home.is_dir():
         root.mkdir(parents=True, exist_ok=True)
         # Made under another name: a copy that was interrupted, or two at once, do no harm.
         making = Path(tempfile.mkdtemp(prefix="making-", dir=root))
         try:
-            _copy(shards, names, shape, making)
+            _copy(zoo, names, making)
             os.rename(making, home)
         except OSError:
             if not home.is_dir():
@@ -60,25 +60,27 @@ def cached_rows(
     try:
         table = pq.read_table(home / "rows.parquet")
         weights = np.load(home / "weights.npy", mmap_mode="r", allow_pickle=False)
-        sound = weights.shape == (len(table), shape.size)
+        # An archive is no array at all.
+        sound = getattr(weights, "shape", None) == (len(table), zoo.shape.size)
     except (OSError, ValueError, pa.ArrowException):
         sound = False
     if not sound:
         raise StoreError(f"the copy in {home} is damaged: delete that folder")
-    return CachedRows(table, weights, shape)
+    return CachedRows(table, weights, zoo.shape)
 
 
-def _copy(shards: ShardFolder, names: Sequence[str], shape: NetShape, home: Path) -> None:
-    every = pa.concat_tables(shards.read(name, columns=list(COLUMNS)) for name in names)
+def _copy(zoo: "Zoo", names: Sequence[str], home: Path) -> None:
+    size = zoo.shape.size
+    every = pa.concat_tables(zoo.read_shard(name, list(COLUMNS)) for name in names)
     table, places = chosen_rows(every, pc.field("status") == "ok")
     target = np.full(len(every), -1, dtype=np.int64)
     target[places] = np.arange(len(table))
     weights = np.lib.format.open_memmap(
-        home / "weights.npy", mode="w+", dtype=np.float32, shape=(len(table), shape.size)
+        home / "weights.npy", mode="w+", dtype=np.float32, shape=(len(table), size)
     )
     first = 0
     for name in names:  # one shard in memory at a time
-        matrix = weight_matrix(shards.read(name, columns=["weights"]).column("weights"), shape.size)
+        matrix = weight_matrix(zoo.read_shard(name, ["weights"]).column("weights"), size)
         places = target[first : first + len(matrix)]
         weights[places[places >= 0]] = matrix[places >= 0]
         first += len(matrix)

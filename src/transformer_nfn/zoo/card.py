@@ -25,13 +25,25 @@ _SIZES = (
 
 def write_card(zoo: Zoo) -> list[str]:
     """Write card and histogram into the zoo's folder, in place of older ones; their names."""
+    text = card_text(zoo).encode()
     zoo.root.replace(HISTOGRAM, histogram(zoo))
-    zoo.root.replace("README.md", card_text(zoo).encode())
+    zoo.root.replace("README.md", text)
     return ["README.md", HISTOGRAM]
 
 
 def card_text(zoo: Zoo) -> str:
-    """The card, in Markdown."""
+    """The card, in Markdown.
+
+    Raises:
+        StoreError: If zoo.json or a log of a build lacks what a card tells.
+    """
+    try:
+        return _card_text(zoo)
+    except (KeyError, TypeError) as error:
+        raise StoreError(f"{zoo.url}: zoo.json or a file in builds/ lacks {error}") from None
+
+
+def _card_text(zoo: Zoo) -> str:
     figures = summarize(zoo)
     recipe: dict[str, Any] = zoo.description.get("recipe", {})
     name = _title(zoo)
@@ -126,8 +138,8 @@ def histogram(zoo: Zoo) -> bytes:
 def _title(zoo: Zoo) -> str:
     recipe = zoo.description.get("recipe")
     if recipe is None:
-        return f"{zoo.description['source']['name']}, {zoo.description['source']['task']}"
-    return f"{recipe['name']}{', shared seeds' if recipe['seeds'] == 'shared' else ''}"
+        return f"{zoo.name}, {zoo.description.get('source', {}).get('task')}"
+    return f"{zoo.name}{', shared seeds' if recipe.get('seeds') == 'shared' else ''}"
 
 
 def _last_epoch(table: Any) -> Any:

@@ -13,14 +13,20 @@ import pyarrow as pa  # type: ignore[import-untyped]
 import pyarrow.compute as pc  # type: ignore[import-untyped]
 import torch
 
-from transformer_nfn.jobs import ShardFolder
+from transformer_nfn.jobs import DamagedError, ShardFolder
 from transformer_nfn.space import NetBatch
 from transformer_nfn.stores import UnreachableError
 from transformer_nfn.zoo.cache import CachedRows, cached_rows
 from transformer_nfn.zoo.errors import StoreError
 from transformer_nfn.zoo.nets import NetShape
 from transformer_nfn.zoo.ownership import data_url, read_description
-from transformer_nfn.zoo.schema import COLUMNS, chosen_rows, read_shape, weight_matrix
+from transformer_nfn.zoo.schema import (
+    COLUMNS,
+    check_columns,
+    chosen_rows,
+    read_shape,
+    weight_matrix,
+)
 
 __all__ = ["CachedRows", "NetShape", "Rows", "Zoo", "ok"]
 
@@ -60,8 +66,8 @@ class Zoo:
     def name(self) -> str | None:
         """The name of the recipe or source that it was made from, if it has one."""
         made_from = self.description.get("recipe", self.description.get("source", {}))
-        name: str | None = made_from.get("name")
-        return name
+        name = made_from.get("name")
+        return name if isinstance(name, str) else None
 
     def names(self) -> list[str]:
         """The committed shards, sorted.
@@ -87,7 +93,7 @@ class Zoo:
                 return read_shape(self.shards.metadata(name).schema.to_arrow_schema())
             except UnreachableError:
                 raise
-            except (StoreError, OSError, pa.ArrowException) as error:
+            except (StoreError, DamagedError, OSError, pa.ArrowException) as error:
                 reason = reason or error
         raise StoreError(f"no shard of {self.url} can be read: {reason}")
 
@@ -126,13 +132,15 @@ class Zoo:
         """One shard as it is, with its weights.
 
         Raises:
-            StoreError: If it is damaged.
+            StoreError: If it is damaged, or its columns are not a zoo's.
         """
         try:
-            return self.shards.read(name, columns)
+            table = self.shards.read(name, columns)
+            check_columns(table, self.shape, columns)
+            return table
         except UnreachableError:  # the store is down, and no shard is damaged
             raise
-        except (OSError, pa.ArrowException) as error:
+        except (OSError, DamagedError, StoreError) as error:
             raise StoreError(
                 f"shard {name} of {self.url} cannot be read ({error}): `tnfn zoo verify` finds "
                 "damaged shards; delete them and build again"
@@ -146,4 +154,4 @@ class Zoo:
         Args:
             folder: Where copies are kept; ``~/.cache/transformer-nfn`` if None.
         """
-        return cached_rows(self.shards, self.names(), self.shape, folder)
+        return cached_rows(self, self.names(), folder)

@@ -3,14 +3,19 @@
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 from math import prod
-from typing import Literal, NamedTuple
+from typing import Annotated, Literal, NamedTuple
 
 import torch
 from jaxtyping import Float
-from pydantic import BaseModel, ConfigDict, NonNegativeInt, PositiveInt, model_validator
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 from torch import Tensor
 
 from transformer_nfn.space import BLOCKS, BlockSpec, NetBatch, ShapeError, WeightBatch
+
+#: Largest sizes of a net: what describes one may come from anywhere, and tensors are laid out one
+#: by one.
+MOST, MOST_BLOCKS = 2**20, 4096
+_Size = Annotated[int, Field(ge=1, le=MOST)]
 
 
 class Entry(NamedTuple):
@@ -52,14 +57,16 @@ class NetShape(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     block: Literal["paper", "residual"] = "paper"
-    tokens: PositiveInt
-    inputs: NonNegativeInt  # numbers in a patch; 0 for word vectors, which need no embedding
-    D: PositiveInt = 32
-    heads: PositiveInt = 2
-    D_A: PositiveInt = 64
-    blocks: PositiveInt = 2
-    hidden: PositiveInt = 32
-    classes: PositiveInt = 10
+    tokens: _Size
+    inputs: Annotated[
+        int, Field(ge=0, le=MOST)
+    ]  # numbers in a patch; 0 for word vectors, which need no embedding
+    D: _Size = 32
+    heads: _Size = 2
+    D_A: _Size = 64
+    blocks: Annotated[int, Field(ge=1, le=MOST_BLOCKS)] = 2
+    hidden: _Size = 32
+    classes: _Size = 10
 
     @model_validator(mode="after")
     def _divisible(self) -> "NetShape":

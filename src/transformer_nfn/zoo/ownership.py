@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from transformer_nfn.jobs import ShardFolder
+from transformer_nfn.jobs import DamagedError, ShardFolder
 from transformer_nfn.zoo.errors import StoreError
 from transformer_nfn.zoo.schema import FORMAT
 
@@ -33,14 +33,17 @@ def read_description(root: ShardFolder) -> dict[str, Any] | None:
         StoreError: If it is no JSON object, or of another format.
     """
     try:
-        there = json.loads(root.read_bytes(NAME))
+        there = root.read_json(NAME)
     except FileNotFoundError:
         return None
-    except ValueError as error:  # not JSON, or not even text
-        raise StoreError(f"{root.url}/{NAME} is not JSON: {error}") from error
-    if not isinstance(there, dict) or there.get("format") != FORMAT:
-        found = there.get("format") if isinstance(there, dict) else type(there).__name__
-        raise StoreError(f"{root.url}/{NAME} has format {found}, this version reads {FORMAT}")
+    except DamagedError as error:
+        raise StoreError(str(error)) from None
+    if there.get("format") != FORMAT:
+        found = there.get("format")
+        raise StoreError(f"{root.url}/{NAME} has format {found!r:.60}, this version reads {FORMAT}")
+    for key in ("recipe", "source"):
+        if not isinstance(there.get(key, {}), dict):
+            raise StoreError(f"{root.url}/{NAME}: {key} is no JSON object")
     return there
 
 

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from functools import cached_property
 from importlib import resources
 from itertools import product
+from math import prod
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -28,6 +29,10 @@ RECIPES = (
 _IMAGE_SIDE = {"digits": 8, "mnist": 28}
 _CLASSES = {"digits": 10, "mnist": 10, "ag_news": 4}
 _TEXT_TOKENS = 32
+
+
+#: Most runs of a grid; the paper's has 16,000. A recipe may be somebody else's.
+MOST_RUNS = 1_000_000
 
 
 class _Strict(BaseModel):
@@ -72,6 +77,9 @@ class Family(_Strict):
 
     @model_validator(mode="after")
     def _possible(self) -> "Family":
+        count = prod(len(getattr(self, field)) for field in Family.model_fields)
+        if count > MOST_RUNS:  # before they are all made
+            raise ValueError(f"the grid has {count} runs, more than {MOST_RUNS}")
         for field in Family.model_fields:
             for value in getattr(self, field):
                 first = {name: getattr(self, name)[0] for name in Family.model_fields}
@@ -97,7 +105,7 @@ class Recipe(_Strict):
     name: str = Field(pattern=r"^[a-z0-9][a-z0-9-]*$")
     description: str
     task: Literal["digits", "mnist", "ag_news"]
-    patch: int | None = None  # side in pixels; None for text
+    patch: int | None = Field(default=None, gt=0)  # side in pixels; None for text
     block: Literal["paper", "residual"] = "paper"
     D: int = Field(default=32, gt=0)
     heads: int = Field(default=2, gt=0)

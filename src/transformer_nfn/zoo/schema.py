@@ -78,13 +78,47 @@ def read_shape(schema: pa.Schema) -> NetShape:
     metadata = schema.metadata or {}
     if METADATA_KEY not in metadata:
         raise StoreError("not a shard of a zoo: its schema has no transformer_nfn metadata")
-    described = json.loads(metadata[METADATA_KEY])
-    if described.get("format") != FORMAT:
-        raise StoreError(f"zoo format {described.get('format')}, this version reads {FORMAT}")
-    shape = NetShape.model_validate(described["net"])
-    if schema.field("weights").type.list_size != shape.size:
+    try:
+        described = json.loads(metadata[METADATA_KEY])
+        found = described["format"]
+        if found == FORMAT:
+            shape = NetShape.model_validate(described["net"])
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
+        raise StoreError(f"its description is damaged: {str(error)[:200]}") from None
+    if found != FORMAT:
+        raise StoreError(f"zoo format {found!r:.60}, this version reads {FORMAT}")
+    if schema.names.count("weights") != 1 or not _are_weights(schema.field("weights").type, shape):
         raise StoreError(f"the weights column is not {shape.size} numbers wide")
     return shape
+
+
+def check_columns(table: pa.Table, shape: NetShape, columns: Sequence[str] | None = None) -> None:
+    """Check that a shard has the columns of a zoo, as others will use them.
+
+    Args:
+        table: What was read.
+        shape: The nets of the zoo.
+        columns: Which must be there; all if None.
+
+    Raises:
+        StoreError: If one is missing, of another type, or null where it must not be.
+    """
+    for name in columns or [*COLUMNS, "weights"]:
+        if name not in table.column_names:
+            raise StoreError(f"it has no column {name!r}")
+        column = table[name]
+        if name == "weights":
+            fits = _are_weights(column.type, shape)
+        else:
+            fits = column.type == COLUMNS[name][0]
+            fits = fits and (name in MAY_BE_NULL or not column.null_count)
+        if not fits:
+            raise StoreError(f"column {name!r} is {str(column.type)[:60]}, or has nulls")
+
+
+def _are_weights(kind: pa.DataType, shape: NetShape) -> bool:
+    is_list = pa.types.is_fixed_size_list(kind)
+    return is_list and (kind.value_type, kind.list_size) == (pa.float32(), shape.size)
 
 
 def run_columns(

@@ -1,13 +1,13 @@
 """What is in a zoo, in a few figures."""
 
-import json
 from typing import Any
 
 import numpy as np
 import pyarrow.compute as pc  # type: ignore[import-untyped]
 
-from transformer_nfn.jobs import ShardFolder
+from transformer_nfn.jobs import DamagedError, ShardFolder
 from transformer_nfn.zoo.dataset import Zoo, ok
+from transformer_nfn.zoo.errors import StoreError
 from transformer_nfn.zoo.ownership import logs_url
 
 QUANTILES = (0.0, 0.25, 0.5, 0.75, 1.0)
@@ -50,5 +50,8 @@ def summarize(zoo: Zoo) -> dict[str, Any]:
 def build_logs(zoo: Zoo) -> list[dict[str, Any]]:
     """How long each session of the build took, the oldest first."""
     folder = ShardFolder(logs_url(zoo.url))
-    logs = [json.loads(folder.read_bytes(name)) for name in folder.sidecars()]
-    return sorted(logs, key=lambda log: str(log["started"]))
+    try:
+        logs = [folder.read_json(name) for name in sorted(folder.sidecars())]
+    except DamagedError as error:
+        raise StoreError(f"{error}: delete this log, nothing depends on it") from None
+    return sorted(logs, key=lambda log: str(log.get("started", "")))

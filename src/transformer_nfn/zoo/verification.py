@@ -5,7 +5,9 @@ from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa  # type: ignore[import-untyped]
+from pydantic import ValidationError
 
+from transformer_nfn.jobs import DamagedError
 from transformer_nfn.stores import UnreachableError
 from transformer_nfn.zoo.dataset import Zoo
 from transformer_nfn.zoo.errors import StoreError
@@ -24,10 +26,17 @@ class Checked(NamedTuple):
 
 
 def verify(zoo: Zoo) -> Iterator[Checked]:
-    """Check shard by shard; the names that come last, if any, are of temporaries."""
+    """Check shard by shard; the names that come last, if any, are of temporaries.
+
+    Raises:
+        StoreError: If the recipe in zoo.json is none.
+    """
     recipe = None
     if "recipe" in zoo.description:
-        recipe = Recipe.model_validate({**zoo.description["recipe"], "runs": 1})
+        try:
+            recipe = Recipe.model_validate({**zoo.description["recipe"], "runs": 1})
+        except ValidationError as error:
+            raise StoreError(f"{zoo.url}: zoo.json holds no valid recipe: {error}") from None
     seen: set[tuple[str, str]] = set()
     for name in zoo.names():
         problems: list[str] = []
@@ -57,7 +66,7 @@ def verify(zoo: Zoo) -> Iterator[Checked]:
                     )
         except UnreachableError:  # which says nothing of the shard
             raise
-        except (StoreError, OSError, pa.ArrowException) as error:
+        except (StoreError, DamagedError, OSError) as error:
             problems.append(str(error))
         yield Checked(name, rows, problems)
     for leftover in zoo.shards.leftovers():

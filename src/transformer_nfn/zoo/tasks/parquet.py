@@ -4,9 +4,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa  # type: ignore[import-untyped]
 import pyarrow.parquet as pq  # type: ignore[import-untyped]
 
+from transformer_nfn.jobs import DamagedError, read_table, sound
 from transformer_nfn.zoo.tasks.errors import DataError
 
 
@@ -22,7 +22,7 @@ def read_columns(path: Path, types: Mapping[str, Any], most: int) -> dict[str, l
         DataError: If it is no Parquet file, has other columns, nulls, or too many rows.
     """
     try:
-        with pq.ParquetFile(path) as file:
+        with sound(str(path)), pq.ParquetFile(path) as file:
             rows = file.metadata.num_rows
             if not 1 <= rows <= most:
                 raise DataError(f"{path} has {rows} rows, expected 1..{most}")
@@ -31,9 +31,9 @@ def read_columns(path: Path, types: Mapping[str, Any], most: int) -> dict[str, l
                 raise DataError(
                     f"{path} has columns {file.schema_arrow.names}, {missing} are missing"
                 )
-            table = file.read(columns=list(types))
-        columns = {name: table[name].cast(kind) for name, kind in types.items()}
-    except (pa.ArrowException, OSError) as error:
+            table = read_table(file, path.stat().st_size, list(types))
+            columns = {name: table[name].cast(kind) for name, kind in types.items()}
+    except (DamagedError, OSError) as error:
         raise DataError(f"{path} is not the Parquet file expected here: {error}") from error
     for name, column in columns.items():
         if column.null_count:
