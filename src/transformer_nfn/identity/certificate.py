@@ -12,6 +12,7 @@ from transformer_nfn.checkpoints import Checkpoint, CheckpointError, TensorFiles
 from transformer_nfn.group import GroupElement
 from transformer_nfn.identity.canonical import Gauge
 from transformer_nfn.identity.element import NetElement, Outside
+from transformer_nfn.space import Kind
 
 FORMAT = "tnfn-certificate"
 VERSION = "1"
@@ -92,8 +93,12 @@ def load_certificate(path: str | Path, ours: Checkpoint) -> tuple[NetElement, st
                     f"{str(metadata.get(name))[:80]!r}, not {value!r}"
                 )
         tensors = {name: files.read(name) for name in files}
+    norm = metadata.get("norm", ours.settings.norm)
+    if norm not in ("layer", "rms"):
+        raise CheckpointError(f"{path}: norm is 'layer' or 'rms', not {norm!r:.60}")
     try:
-        return _element(tensors, ours), metadata.get("norm", ours.settings.norm)
+        _check_values(tensors)
+        return _element(tensors, ours), norm
     except (KeyError, IndexError, RuntimeError, ValueError) as error:
         raise CheckpointError(f"{path} is not a sound certificate: {str(error)[:200]}") from None
 
@@ -103,8 +108,7 @@ def _element(tensors: Mapping[str, Tensor], ours: Checkpoint) -> NetElement:
     for number in range(ours.blocks):
         parts = _under(tensors, f"block.{number}.")
         for label, part in parts.items():
-            if not part.is_floating_point():
-                _check_permutation(part, f"block.{number}.{label}")
+            _check_part(part, ours.spec.block.axes[label].kind, f"block.{number}.{label}")
         blocks.append(
             GroupElement(ours.spec, {label: part[None, None] for label, part in parts.items()})
         )
@@ -119,13 +123,25 @@ def _element(tensors: Mapping[str, Tensor], ours: Checkpoint) -> NetElement:
     outer = _under(tensors, "outside.")
     outside = None
     if outer:
-        outside = Outside(
-            (outer["scale"], outer["shift"]), _under(outer, "ones."), bool(outer["untied"].item())
-        )
+        ones = _under(outer, "ones.")
+        for name, given in ones.items():
+            _check_shape(given, _others(ours, name), f"outside.ones.{name}")
+        for name in ("scale", "shift"):
+            _check_shape(outer[name], (ours.D,), f"outside.{name}")
+        outside = Outside((outer["scale"], outer["shift"]), ones, bool(outer["untied"].item()))
     hidden = None
     if "hidden.order" in tensors:
-        _check_permutation(tensors["hidden.order"], "hidden.order")
-        hidden = tensors["hidden.order"], tensors["hidden.scale"]
+        order, scale = tensors["hidden.order"], tensors["hidden.scale"]
+        _check_permutation(order, "hidden.order")
+        names = ours.hidden_head
+        neurons = ours.files.entry(names[1]).shape if names else (0,)
+        for name, part in (("order", order), ("scale", scale)):
+            _check_shape(part, neurons, f"hidden.{name}")
+        if not (scale > 0).all():
+            raise ValueError("hidden.scale is not positive")
+        hidden = order, scale
+    if "unseen" in tensors:
+        _check_shape(tensors["unseen"], (ours.D,), "unseen")
     return NetElement(tuple(blocks), bases, gauges, outside, hidden, tensors.get("unseen"))
 
 
@@ -160,3 +176,51 @@ def _under(tensors: Mapping[str, Tensor], prefix: str) -> dict[str, Tensor]:
 def _check_permutation(part: Tensor, name: str) -> None:
     if not (part.sort(dim=-1).values == torch.arange(part.shape[-1])).all():
         raise ValueError(f"{name} is not a permutation")
+
+
+def _check_values(tensors: Mapping[str, Tensor]) -> None:
+    """Numbers as `save_certificate` writes them: others would fail in the middle of the action."""
+    for name, value in tensors.items():
+        if name == "outside.untied":
+            fits = value.dtype == torch.bool and value.numel() == 1
+        elif value.dtype == torch.int64:  # permutations
+            fits = name == "hidden.order" or name.startswith("block.")
+        else:
+            fits = value.dtype == torch.float64 and bool(value.isfinite().all())
+        if not fits:
+            raise ValueError(f"{name[:80]} is not of finite float64")
+
+
+def _check_part(part: Tensor, kind: Kind, name: str) -> None:
+    """A permutation, or something that has an inverse."""
+    if kind is Kind.PERMUTED:
+        _check_permutation(part, name)
+        return
+    if not part.is_floating_point():
+        raise ValueError(f"{name} is not of float64")
+    if kind is Kind.LINEAR:
+        singular = bool(torch.linalg.inv_ex(part).info.any())
+    elif kind is Kind.ROTARY:
+        singular = bool((part.norm(dim=-1) == 0).any())
+    else:
+        singular = not bool((part > 0).all())
+    if singular:
+        raise ValueError(f"{name} has no inverse, or is not positive")
+
+
+def _check_shape(given: Tensor, wanted: tuple[int, ...], name: str) -> None:
+    if tuple(given.shape) != wanted:
+        raise ValueError(f"{name} has shape {tuple(given.shape)}, not {wanted}")
+
+
+def _others(ours: Checkpoint, name: str) -> tuple[int, ...]:
+    """The sizes of all axes but the stream's of a writer, a head or the classifier."""
+    if name in ours.writers:
+        axis = ours.writers[name].axes.split().index("x")
+        shape = ours.files.entry(name).shape
+        return (*shape[:axis], *shape[axis + 1 :])
+    if name in ours.heads:
+        return ours.files.entry(ours.heads[name].weight).shape[:1]
+    if ours.hidden_head and name == ours.hidden_head[0]:
+        return ours.files.entry(name).shape[1:]
+    raise ValueError(f"there is no {name[:80]!r} outside the blocks")

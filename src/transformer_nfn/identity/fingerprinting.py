@@ -12,7 +12,6 @@ Since the probes are the same for all blocks of a residual net, a fingerprint of
 only these and 16 rows of the embedding. The paper's nets are always read whole.
 """
 
-import json
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from math import sqrt
@@ -24,7 +23,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from transformer_nfn.checkpoints import Checkpoint, CheckpointError
+from transformer_nfn.checkpoints import Checkpoint, CheckpointError, read_json_object
 from transformer_nfn.identity.blockfunction import attention_of, mlp_of
 from transformer_nfn.identity.outsidefunction import embedding_of, heads_of
 from transformer_nfn.identity.probes import Probes, make_probes, plain_norm, seen, signs
@@ -62,12 +61,33 @@ class Fingerprint:
 
     @staticmethod
     def from_json(text: str) -> "Fingerprint":
-        """The inverse of `to_json`, from its text."""
-        given = json.loads(text)
-        parts = {
-            name: torch.tensor(value, dtype=torch.float64) for name, value in given["parts"].items()
-        }
-        return Fingerprint(given["path"], given["shape"], given["dtype"], parts)
+        """The inverse of `to_json`, from its text.
+
+        Raises:
+            CheckpointError: If it is no fingerprint.
+        """
+        given = read_json_object(text.encode(errors="surrogatepass"), "a fingerprint")
+        words = [given.get(name) for name in ("path", "shape", "dtype")]
+        parts = given.get("parts")
+        if (
+            not all(isinstance(word, str) for word in words)
+            or not isinstance(parts, dict)
+            or not all(_are_numbers(value) for value in parts.values())
+        ):
+            raise CheckpointError(
+                f"a fingerprint has path, shape, dtype, and {WIDTH} finite numbers for each part"
+            )
+        stacked = {name: torch.tensor(value, dtype=torch.float64) for name, value in parts.items()}
+        return Fingerprint(given["path"], given["shape"], given["dtype"], stacked)
+
+
+def _are_numbers(value: object) -> bool:
+    """16 of them; integers that are larger than any float are none."""
+    return (
+        isinstance(value, list)
+        and len(value) == WIDTH
+        and all(type(n) in (int, float) and abs(n) < 1e300 for n in value)
+    )
 
 
 def fingerprint(

@@ -41,6 +41,11 @@ def check_runnable(checkpoint: Checkpoint) -> None:
         )
     if settings.rope is not None:
         frequencies(settings.rope, checkpoint.spec.sizes["D_k"])
+    for writer in checkpoint.family.writers if checkpoint.writers else ():
+        if checkpoint.name(writer.name) not in checkpoint.writers:
+            raise CheckpointError(
+                f"{checkpoint.path} has no {writer.name}, so its function cannot be run"
+            )
 
 
 @torch.no_grad()

@@ -95,10 +95,28 @@ def same(
         )
     matched = None
     if not settings:
-        matched = match(ours, theirs, progress)
+        try:
+            matched = match(ours, theirs, progress)
+        except (ValueError, RuntimeError) as error:  # of assignments and factorisations
+            if isinstance(error, CheckpointError):
+                raise
+            return _overflow(error)
         if not matched.failures:
             return _equivalent(matched, ours, theirs)
-    return _with_witness(ours, theirs, settings, matched)
+    try:
+        return _with_witness(ours, theirs, settings, matched)
+    except (ValueError, RuntimeError) as error:
+        if isinstance(error, CheckpointError):
+            raise
+        return _overflow(error)
+
+
+def _overflow(error: Exception) -> Verdict:
+    """Numbers may be finite and their products not."""
+    return Verdict(
+        Answer.UNDECIDED,
+        f"the numbers are too large or too small to compute with: {str(error)[:200]}",
+    )
 
 
 def _same_reading(ours: Checkpoint, theirs: Checkpoint) -> bool:
