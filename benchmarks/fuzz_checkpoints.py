@@ -205,7 +205,7 @@ READERS = [
         lambda: [b'{"a": [1, 2.5, "x", {"b": null}], "c": true}'],
         json_text,
         JSON,
-        120_000,
+        70_000,
         4096,
     ),
     Reader(
@@ -215,7 +215,7 @@ READERS = [
         lambda: [json.dumps(b.config).encode() for b in bases()],
         json_text,
         (*NAMES, f"{ROOM}family"),
-        150_000,
+        110_000,
         4096,
     ),
     Reader(

@@ -81,11 +81,11 @@ def any_of(use: Callable[[Any], object], ways: Iterable[Any]) -> None:
 class Tripwire:
     """An audit hook that remembers what no reader may do: run, connect, write elsewhere."""
 
-    _FORBIDDEN = (
+    _NEVER = (
         "os.system", "os.exec", "os.posix_spawn", "os.spawn", "os.fork", "subprocess.Popen",
-        "pickle.find_class", "socket.connect", "socket.getaddrinfo",
-        "ctypes.dlopen", "os.remove", "os.rename", "os.symlink", "os.link", "shutil.rmtree",
+        "pickle.find_class", "socket.connect", "socket.getaddrinfo", "ctypes.dlopen",
     )  # fmt: skip
+    _INSIDE = ("os.remove", "os.rename", "os.symlink", "os.link", "os.truncate", "shutil.rmtree")
 
     def __init__(self, folder: Path) -> None:
         self.armed, self.tripped = False, list[str]()
@@ -110,8 +110,15 @@ class Tripwire:
             known = str(file).startswith((sys.prefix, sys.base_prefix))
             if not known and not (file == "<string>" and _importing()):
                 self.tripped.append(f"{event} {arguments!r:.100}")
-        elif event in self._FORBIDDEN and not (arguments and self._inside(arguments[0])):
+        elif event in self._NEVER or (
+            event in self._INSIDE and not all(map(self._inside, self._paths(arguments)))
+        ):
             self.tripped.append(f"{event} {arguments!r:.100}")
+
+    @staticmethod
+    def _paths(arguments: tuple[Any, ...]) -> list[Any]:
+        """Those of a rename or a link are two, beside numbers of open folders."""
+        return [one for one in arguments if isinstance(one, str | bytes | os.PathLike)]
 
     def _inside(self, path: object) -> bool:
         if isinstance(path, int):

@@ -151,7 +151,8 @@ def place(header: dict[str, Json], data: bytes, rng: Random) -> bytes:
         counts = shape if isinstance(shape, list) else []
         if not all(type(n) is int and 0 <= n < 2**12 for n in counts):
             continue
-        end = at + math.prod(counts) * _WIDTH.get(str(entry.get("dtype")), 1)
+        dtype = entry.get("dtype")
+        end = at + math.prod(counts) * _WIDTH.get(dtype if isinstance(dtype, str) else "", 1)
         if end > 2**16:
             continue
         entry["data_offsets"], at = [at, end], end
@@ -175,7 +176,7 @@ def _change_header(header: dict[str, Json], rng: Random) -> None:
     entry = header[rng.choice(names)]
     if kind == 1 and isinstance(metadata, dict) and metadata:
         key = rng.choice(list(metadata))
-        old = str(metadata[key])
+        old = metadata[key] if isinstance(metadata[key], str) else ""
         try:  # JSON in JSON: a zoo's net, a model's config
             metadata[key] = dump(change_json(json.loads(old), rng), rng).decode(errors="replace")
         except (ValueError, RecursionError):
