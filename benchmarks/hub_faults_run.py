@@ -1,6 +1,5 @@
 """One disturbed run of hub_faults.py: commands, what happens to them, what they leave."""
 
-import importlib.util
 import json
 import os
 import random
@@ -18,15 +17,12 @@ from uuid import uuid4
 
 from benchmarks.hub_faults_compare import Watch, compare, undisturbed, unswept
 from benchmarks.hub_faults_material import Mischief
-from benchmarks.processes import below, left_behind, workers
+from benchmarks.processes import left_behind, raylets, workers
 
 #: Bytes of the file system that is filled up; what a run writes takes a tenth.
 DISK = 2**23
 #: Seconds that a command may take, and that Ray may take to be gone.
 LIMIT, GONE = 300.0, 20.0
-RAYLET = os.fsencode(
-    f"{importlib.util.find_spec('ray').submodule_search_locations[0]}/core/src/ray/raylet/raylet"
-)
 #: What happens to files and not to processes.
 FILES = ("vanish", "change", "grow")
 #: How often something happens before there is any result.
@@ -187,7 +183,7 @@ class Run:
         """The heart of a local Ray is killed; its driver cannot go on, and must not hang."""
         while running := self._running():
             driver = self.rng.choice(running)
-            for pid in below(driver.pid, (RAYLET,)):
+            for pid in raylets(driver.pid):
                 os.kill(pid, signal.SIGKILL)
                 self._hit("raylet")
                 self._over(driver)
@@ -227,12 +223,9 @@ class Run:
     def _ended(
         self, driver: "subprocess.Popen[str]", code: int | None, words: str | None = None
     ) -> int:
-        """Wait for the end of a driver: its code, and what it says, must be as expected.
+        """Wait for the end of a driver: it is 0, or a code with some words in its last line.
 
-        Args:
-            driver: Which.
-            code: Or 0; None for 1 with one line about a full disk.
-            words: What it must say, if it does not end with 0.
+        None stands for 1 and words about a full disk.
         """
         if code is None:
             code, words = 1, "cannot be written: No space left on device"

@@ -1,5 +1,7 @@
 """Processes of a benchmark's children, found in /proc: whom to kill, and who was left behind."""
 
+import importlib.util
+import os
 import time
 from pathlib import Path
 
@@ -27,6 +29,12 @@ def below(ancestor: int, names: tuple[bytes, ...]) -> list[int]:
 def workers(driver: int) -> list[int]:
     """Those of a Ray driver that run or await a job; Ray's own agents are no workers."""
     return below(driver, (b"ray::attempt", b"ray::IDLE"))
+
+
+def raylets(driver: int) -> list[int]:
+    """The raylet of a Ray driver that has a cluster of its own."""
+    home = importlib.util.find_spec("ray").submodule_search_locations[0]
+    return below(driver, (os.fsencode(f"{home}/core/src/ray/raylet/raylet"),))
 
 
 def of_session(sessions: set[int], mark: str) -> list[int]:
