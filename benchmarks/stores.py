@@ -71,6 +71,11 @@ class Bench:
         return result, seconds, requests, self.between.sent
 
 
+def wait(seconds: float) -> None:
+    """How long clients wait for an answer from now on."""
+    fsspec.config.conf["s3"] = {"config_kwargs": {"read_timeout": seconds}}
+
+
 def rows(out: str) -> dict[str, list[Any]]:
     found = Results(out).rows().to_pylist()
     return {row["path"].rpartition("/")[2]: [row[key] for key in CONTENT] for row in found}
@@ -174,6 +179,8 @@ def creating(bench: Bench, names: int) -> None:
 
 def parts(bench: Bench, large: int) -> None:
     """Uploads in parts: one that is disturbed, and several of one name at a time."""
+    wait(15.0)  # a server may take seconds for a large part
+    bench.store, _ = Store.at(bench.url)
     content = os.urandom(MIB) * (large // MIB)
     path = f"{bench.path}/large"
 
@@ -207,7 +214,7 @@ def main() -> int:
     parser.add_argument("--files", type=int, default=300)
     parser.add_argument("--rate", type=float, default=0.1, help="share of requests with a fault")
     parser.add_argument("--seed", type=int, default=0, help="of the faults")
-    parser.add_argument("--quick", action="store_true", help="10 files, smaller parts")
+    parser.add_argument("--quick", action="store_true", help="10 files, and less of all")
     parser.add_argument("--json", action="store_true", help="one JSON object as the last line")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
@@ -218,15 +225,13 @@ def main() -> int:
             os.environ |= {"AWS_ACCESS_KEY_ID": ACCESS, "AWS_SECRET_ACCESS_KEY": SECRET}
         between = stack.enter_context(proxy(endpoint, seed=options.seed))
         os.environ |= {"AWS_ENDPOINT_URL": between.url, "AWS_DEFAULT_REGION": "us-east-1"}
-        patience = 0.5 if options.quick else 2.0
-        fsspec.config.conf["s3"] = {"config_kwargs": {"read_timeout": patience}}
+        wait(0.5 if options.quick else 2.0)
         url = f"s3://{options.bucket}/{time.time_ns()}"
         bench = Bench(between, url, home, options)
         if not bench.store.exists(options.bucket):
             bench.store.fs.mkdir(options.bucket)
         bench.store.replace(f"{bench.path}/first", b"1")  # some servers take a while for the first
-        if options.quick:
-            store.PART = 5 * MIB
+        store.PART = (5 if options.quick else 16) * MIB
         fingerprints(bench, 10 if options.quick else options.files)
         zoo(bench, 2 if options.quick else 30)
         creating(bench, 3 if options.quick else 100)

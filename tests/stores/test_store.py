@@ -54,6 +54,7 @@ def test_an_upload_in_parts_is_created_once_too(
     assert s3.requests["POST"] == 2  # begin and complete
     assert s3.requests["PUT"] == 3
     assert at.create(path, second) is False
+    assert s3.requests["POST"] == 2  # not even begun
     assert at.create(path, b"small") is False
     assert at.open(path).read() == first
     assert uploads(at, bucket) == []
