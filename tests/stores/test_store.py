@@ -179,6 +179,6 @@ def test_what_asking_again_cannot_mend_is_asked_once(
     assert s3.requests["PUT"] == 1
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "wrong")
     stranger = Store(type(at.fs)(skip_instance_cache=True))
-    with pytest.raises(PermissionError):
+    with pytest.raises(PermissionError, match=r"file: .*credentials and permissions"):
         stranger.create(path, b"")
     assert s3.requests["PUT"] == 2
