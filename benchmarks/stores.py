@@ -47,7 +47,6 @@ class Bench:
     def __init__(self, between: Proxy, url: str, home: Path, options: argparse.Namespace) -> None:
         self.between, self.url, self.home = between, url, home
         self.rate = options.rate
-        self.quick = options.quick
         self.store, self.path = Store.at(url)
         self.figures: dict[str, Any] = {}
         self.checks: dict[str, bool] = {}
@@ -59,16 +58,19 @@ class Bench:
         self.between.clear()
         self.between.rate = self.rate if disturb else 0.0
         start = time.perf_counter()
-        try:
-            result = work()
-        finally:
-            self.between.rate = 0.0
+        result = work()
+        self.between.rate = 0.0
         seconds, requests = time.perf_counter() - start, sum(self.between.requests.values())
         if disturb:
             self.disturbed_requests += requests
             for kind, count in self.between.faults.items():
                 self.faults[kind] += count
         return result, seconds, requests, self.between.sent
+
+
+def wait(seconds: float) -> None:
+    """How long clients wait for an answer from now on."""
+    fsspec.config.conf["s3"] = {"config_kwargs": {"read_timeout": seconds}}
 
 
 def rows(out: str) -> dict[str, list[Any]]:
@@ -111,10 +113,8 @@ def fingerprints(bench: Bench, count: int) -> None:
     again, seconds, repeated, _ = bench.observed(lambda: run(far, calm), disturb=False)
     bench.figures |= {"second_run_requests": repeated, "second_run_s": seconds}
     _, seconds, disturbed, _ = bench.observed(lambda: run(far, wild), disturb=True)
-    bench.figures |= {
-        "disturbed_s3_to_local": seconds / near,
-        "disturbed_extra_requests": disturbed - requests,
-    }
+    bench.figures["disturbed_s3_to_local"] = seconds / near
+    bench.figures["disturbed_extra_requests"] = disturbed - requests
     bench.checks |= {
         "fingerprints_equal": rows(calm) == rows(local),
         "disturbed_fingerprints_equal": rows(wild) == rows(local),
@@ -156,9 +156,8 @@ def race(bench: Bench, names: int, size: int, *, disturb: bool) -> list[int]:
             won = [one.result() for one in work]
         found = bench.store.open(path, size).read()
         right = contents.index(found) if found in contents else None
-        winners.append(sum(won))
-        if right is None or (sum(won) == 1 and not won[right]):
-            winners[-1] = -1
+        wrong = right is None or (sum(won) == 1 and not won[right])
+        winners.append(-1 if wrong else sum(won))
     return winners
 
 
@@ -174,6 +173,8 @@ def creating(bench: Bench, names: int) -> None:
 
 def parts(bench: Bench, large: int) -> None:
     """Uploads in parts: one that is disturbed, and several of one name at a time."""
+    wait(15.0)  # a server may take seconds for a large part
+    bench.store, _ = Store.at(bench.url)
     content = os.urandom(MIB) * (large // MIB)
     path = f"{bench.path}/large"
 
@@ -207,26 +208,22 @@ def main() -> int:
     parser.add_argument("--files", type=int, default=300)
     parser.add_argument("--rate", type=float, default=0.1, help="share of requests with a fault")
     parser.add_argument("--seed", type=int, default=0, help="of the faults")
-    parser.add_argument("--quick", action="store_true", help="10 files, smaller parts")
+    parser.add_argument("--quick", action="store_true", help="10 files, and less of all")
     parser.add_argument("--json", action="store_true", help="one JSON object as the last line")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
-        home = Path(folder)
-        endpoint = options.endpoint
+        home, endpoint = Path(folder), options.endpoint
         if endpoint is None:
             endpoint = stack.enter_context(running(home / "server"))
             os.environ |= {"AWS_ACCESS_KEY_ID": ACCESS, "AWS_SECRET_ACCESS_KEY": SECRET}
         between = stack.enter_context(proxy(endpoint, seed=options.seed))
         os.environ |= {"AWS_ENDPOINT_URL": between.url, "AWS_DEFAULT_REGION": "us-east-1"}
-        patience = 0.5 if options.quick else 2.0
-        fsspec.config.conf["s3"] = {"config_kwargs": {"read_timeout": patience}}
-        url = f"s3://{options.bucket}/{time.time_ns()}"
-        bench = Bench(between, url, home, options)
+        wait(0.5 if options.quick else 2.0)
+        bench = Bench(between, f"s3://{options.bucket}/{time.time_ns()}", home, options)
         if not bench.store.exists(options.bucket):
             bench.store.fs.mkdir(options.bucket)
         bench.store.replace(f"{bench.path}/first", b"1")  # some servers take a while for the first
-        if options.quick:
-            store.PART = 5 * MIB
+        store.PART = (5 if options.quick else 16) * MIB
         fingerprints(bench, 10 if options.quick else options.files)
         zoo(bench, 2 if options.quick else 30)
         creating(bench, 3 if options.quick else 100)
@@ -234,8 +231,8 @@ def main() -> int:
         listing(bench, 105 if options.quick else 10_005)
         if options.endpoint:
             bench.store.fs.rm(bench.path, recursive=True)
-    figures = bench.figures | {"faults": bench.faults}
-    figures["disturbed_requests"] = bench.disturbed_requests
+    more = {"faults": bench.faults, "disturbed_requests": bench.disturbed_requests}
+    figures = bench.figures | more
     bench.checks["faults_were_injected"] = sum(bench.faults.values()) > 0
     bench.checks["every_kind_of_fault"] = options.quick or all(bench.faults.values())
     for name, value in figures.items():

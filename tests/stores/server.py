@@ -1,6 +1,7 @@
 """An S3 server of our own on loopback: SeaweedFS, one process, gone at the end."""
 
 import json
+import os
 import shutil
 import socket
 import subprocess
@@ -46,8 +47,9 @@ def running(home: Path, seconds: float = 60) -> Iterator[str]:
         "-master.telemetry=false", "-master.electionTimeout=1s", "-master.heartbeatInterval=100ms",
         *(f"-{name}={number}" for name, number in port.items()),
     ]  # fmt: skip
+    settings = os.environ | {"TMPDIR": str(home)}  # where it logs too
     with open(home / "log", "wb") as log, ExitStack() as stack:
-        server = subprocess.Popen(command, stdout=log, stderr=log, cwd=home)
+        server = subprocess.Popen(command, stdout=log, stderr=log, cwd=home, env=settings)
         stack.callback(server.wait)
         stack.callback(server.kill)  # it would take half a minute to end by itself
         _await(port["s3.port"], server, time.monotonic() + seconds, home / "log")

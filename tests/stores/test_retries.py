@@ -155,3 +155,23 @@ def test_a_missing_package_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "sshfs", None)
     with pytest.raises(UnreachableError, match="pip install"):
         Store.at("ssh://host/folder")
+
+
+def test_nobody_listens_there(pauses: list[float]) -> None:
+    s3fs = pytest.importorskip("s3fs")
+    settings: dict[str, Any] = {"config_kwargs": {"retries": {"total_max_attempts": 1}}}
+    at = Store(s3fs.S3FileSystem("key", secret="s", endpoint_url="http://127.0.0.1:1", **settings))
+    with pytest.raises(UnreachableError, match=r"asked 8 times .*Could not connect"):
+        at.info("bucket/file")
+
+
+def test_no_credentials(monkeypatch: pytest.MonkeyPatch) -> None:
+    s3fs = pytest.importorskip("s3fs")
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_PROFILE"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
+    monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", "/none")
+    monkeypatch.setenv("AWS_CONFIG_FILE", "/none")
+    at = Store(s3fs.S3FileSystem(endpoint_url="http://127.0.0.1:1", skip_instance_cache=True))
+    with pytest.raises(PermissionError, match=r"bucket/file: Unable to locate credentials"):
+        at.info("bucket/file")

@@ -54,6 +54,7 @@ def test_an_upload_in_parts_is_created_once_too(
     assert s3.requests["POST"] == 2  # begin and complete
     assert s3.requests["PUT"] == 3
     assert at.create(path, second) is False
+    assert s3.requests["POST"] == 2  # not even begun
     assert at.create(path, b"small") is False
     assert at.open(path).read() == first
     assert uploads(at, bucket) == []
@@ -178,6 +179,6 @@ def test_what_asking_again_cannot_mend_is_asked_once(
     assert s3.requests["PUT"] == 1
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "wrong")
     stranger = Store(type(at.fs)(skip_instance_cache=True))
-    with pytest.raises(PermissionError):
+    with pytest.raises(PermissionError, match=r"file: .*credentials and permissions"):
         stranger.create(path, b"")
     assert s3.requests["PUT"] == 2

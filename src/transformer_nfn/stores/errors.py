@@ -32,6 +32,7 @@ _NAMES = {
     ("aiohttp", "ClientError"),
     ("azure", "ServiceRequestError"),
     ("azure", "ServiceResponseError"),
+    ("botocore", "ConnectionError"),
     ("botocore", "HTTPClientError"),
     ("botocore", "IncompleteReadError"),
     ("botocore", "ResponseParserError"),
@@ -39,8 +40,10 @@ _NAMES = {
 }
 
 
-def lacks_credentials(error: BaseException) -> bool:
-    """Whether the client was given nothing to sign its requests with."""
+def is_refused(error: BaseException) -> bool:
+    """Whether credentials are missing, or not enough."""
+    if isinstance(error, PermissionError):
+        return True
     found = (type(error).__module__.partition(".")[0], type(error).__name__)
     return found in {("botocore", "NoCredentialsError"), ("botocore", "PartialCredentialsError")}
 

@@ -5,7 +5,7 @@ import time
 from collections.abc import Callable
 from typing import TypeVar
 
-from transformer_nfn.stores.errors import UnreachableError, is_transient, lacks_credentials
+from transformer_nfn.stores.errors import UnreachableError, is_refused, is_transient
 
 T = TypeVar("T")
 
@@ -26,7 +26,7 @@ def patiently(ask: Callable[[], T], what: str) -> T:
 
     Raises:
         UnreachableError: If all attempts failed so.
-        PermissionError: If there are no credentials.
+        PermissionError: If credentials are missing, or not enough.
         Exception: Of `ask`, if it says that asking again is no use: not found, not allowed.
     """
     start, pause, asked = time.monotonic(), _FIRST, 0
@@ -35,8 +35,10 @@ def patiently(ask: Callable[[], T], what: str) -> T:
         try:
             return ask()
         except Exception as error:
-            if lacks_credentials(error):
-                raise PermissionError(f"{what}: {error}; the page on stores says how") from None
+            if is_refused(error):
+                raise PermissionError(
+                    f"{what}: {error}; credentials and permissions are on the page on stores"
+                ) from error
             if not is_transient(error):
                 raise
             spent = time.monotonic() - start

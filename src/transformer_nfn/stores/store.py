@@ -17,8 +17,9 @@ from transformer_nfn.stores.retries import patiently
 #: file that is visible half-written, and caches, jupyter, zip and http drop ``mode`` altogether.
 CREATE_ONLY = {"s3", "s3a", "gs", "gcs", "az", "abfs", "abfss", "memory"}
 
-#: Bytes of a part of an upload to S3; what is shorter than two of them is one request.
-PART = 50 * 2**20
+#: Bytes of a part of an upload to S3; what is shorter than two of them is one request. Large, since
+#: all servers that we tried create a file once by one request, and none surely in parts.
+PART = 2**28
 #: How often the S3 client sends one request. This is inside of our own patience, since a part of
 #: an upload that fails must not send all parts again.
 _REQUESTS = {"mode": "standard", "total_max_attempts": 4}
@@ -115,14 +116,14 @@ class Store:
         return found
 
     def exists(self, path: str) -> bool:
-        """Whether there is a file or folder; fsspec's own takes any failure for a no."""
+        """Whether there is a file or folder."""
         try:
             return bool(self.info(path))
         except FileNotFoundError:
             return False
 
     def is_folder(self, path: str) -> bool:
-        """Whether there is a folder."""
+        """Whether there is a folder; a failure is no "no", as it is for fsspec's own."""
         if self._http:  # where only a listing tells
             return bool(patiently(lambda: self.fs.isdir(path), self.url(path)))
         try:
@@ -179,9 +180,13 @@ class Store:
         cannot know. So give equal names to equal contents only.
         """
         options = {"chunksize": PART} if self._s3 else {}
+        in_parts = self._s3 and len(data) >= 2 * PART
 
         def ask() -> bool:
             try:
+                # Some servers heed no condition when parts are put together.
+                if in_parts and self._has_file(path):
+                    return False
                 self.fs.pipe_file(path, data, mode="create", **options)
             except Exception as error:
                 if is_taken(error):
@@ -190,6 +195,12 @@ class Store:
             return True
 
         return patiently(ask, self.url(path))
+
+    def _has_file(self, path: str) -> bool:
+        try:
+            return bool(self.file_info(path))
+        except FileNotFoundError:
+            return False
 
     def replace(self, path: str, data: bytes) -> None:
         """Write a file, in place of what may be there."""
