@@ -27,6 +27,8 @@ BlockChoice = Annotated[
 ]
 #: How often a batch is tried again after its worker died: then its files are tried one by one.
 _RETRIES = 2
+#: Cores that a worker takes if files are behind URLs: it waits for them most of the time.
+_FAR = 0.25
 #: Files without a result that are named.
 _NAMED = 20
 
@@ -61,7 +63,9 @@ def run_bulk(
     bulk = Bulk(task, sources, out)
     total = len(bulk.listing)
     if len(bulk.open):  # else no cluster is started
+        far = "://" in bulk.open["path"][0].as_py()
         options: dict[str, Any] = {"retries": _RETRIES, "memory_bytes": MEMORY}
+        options["cpus"] = _FAR if far else 1
         with interruptible(), make_executor(ray, **options) as executor:
             bulk.run(
                 executor,

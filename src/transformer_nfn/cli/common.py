@@ -31,13 +31,13 @@ def show(figures: dict[str, Any], as_json: bool) -> None:
         typer.echo(f"{name.replace('_', ' '):<{width}}  {value}")
 
 
-def make_executor(ray: str | None, gpus: int = 0, **options: Any) -> Any:
+def make_executor(ray: str | None, gpus: int = 0, cpus: float | int = 1, **options: Any) -> Any:
     """Where jobs run: in this process, or on Ray, with further options of `RayExecutor`."""
     from transformer_nfn.jobs import InProcess, RayExecutor
 
     if ray is None:
         return InProcess()
-    return RayExecutor(None if ray == "local" else ray, cpus=1, gpus=gpus, **options)
+    return RayExecutor(None if ray == "local" else ray, cpus=cpus, gpus=gpus, **options)
 
 
 @contextmanager
