@@ -7,7 +7,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
@@ -49,14 +49,12 @@ def running(home: Path, seconds: float = 60) -> Iterator[str]:
     ]  # fmt: skip
     settings = os.environ | {"TMPDIR": str(home)}  # where it logs too
     with open(home / "log", "wb") as log, ExitStack() as stack:
+        stack.callback(_sweep, port.values())
         server = subprocess.Popen(command, stdout=log, stderr=log, cwd=home, env=settings)
         stack.callback(server.wait)
         stack.callback(server.kill)  # it would take half a minute to end by itself
         _await(port["s3.port"], server, time.monotonic() + seconds, home / "log")
         yield f"http://127.0.0.1:{port['s3.port']}"
-    for number in port.values():  # what it leaves behind
-        for name in Path("/tmp").glob(f"seaweedfs-*-{number}.sock"):
-            name.unlink(missing_ok=True)
 
 
 PORTS = (
@@ -71,6 +69,13 @@ def _free_ports(count: int) -> list[int]:
         for one in sockets:
             one.bind(("127.0.0.1", 0))
         return [one.getsockname()[1] for one in sockets]
+
+
+def _sweep(ports: Iterable[int]) -> None:
+    """Remove the sockets that it leaves behind."""
+    for port in ports:
+        for socket_file in Path("/tmp").glob(f"seaweedfs-*-{port}.sock"):
+            socket_file.unlink(missing_ok=True)
 
 
 def _await(port: int, server: "subprocess.Popen[bytes]", deadline: float, log: Path) -> None:
