@@ -56,6 +56,15 @@ def fake(monkeypatch: pytest.MonkeyPatch) -> FakeRay:
     return fake
 
 
+def test_a_cluster_that_does_not_answer_is_named(fake: FakeRay, monkeypatch: pytest.MonkeyPatch):
+    def refuse(**_: object) -> None:
+        raise ConnectionError("Failed to connect")
+
+    monkeypatch.setattr(fake, "init", refuse)
+    with pytest.raises(JobError, match="no Ray cluster answers at nowhere:1.*RAY_AUTH_MODE=token"):
+        RayExecutor("nowhere:1")
+
+
 def test_without_an_address_it_starts_a_cluster_of_its_own(fake: FakeRay):
     executor = RayExecutor(cpus=3)
     ((call, options),) = fake.calls

@@ -183,8 +183,15 @@ def _connect(address: str | None, retries: int) -> Any:
     options: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR}
     if address is None:
         options["include_dashboard"] = False
-    with _own_handler():
-        ray.init(address="local" if address is None else address, **options)
+    try:
+        with _own_handler():
+            ray.init(address="local" if address is None else address, **options)
+    except ConnectionError:
+        raise JobError(
+            f"no Ray cluster answers at {address}. Is that its address, and is Ray of the same "
+            "version there? A cluster of `ray start` wants a token: RAY_AUTH_MODE=token, and its "
+            "~/.ray/auth_token or RAY_AUTH_TOKEN"
+        ) from None
     return ray
 
 
