@@ -61,7 +61,7 @@ def test_a_cluster_that_does_not_answer_is_named(fake: FakeRay, monkeypatch: pyt
         raise ConnectionError("Failed to connect")
 
     monkeypatch.setattr(fake, "init", refuse)
-    with pytest.raises(JobError, match="no Ray cluster answers at nowhere:1.*RAY_AUTH_MODE=token"):
+    with pytest.raises(JobError, match=r"no Ray cluster .* nowhere:1.*RAY_AUTH_MODE=token"):
         RayExecutor("nowhere:1")
 
 
