@@ -38,7 +38,7 @@ class Worker:
     """An actor; one batch of paths a row."""
 
     def __init__(self, task: FingerprintTask, url: str) -> None:
-        self._work = partial(work_batch, task, url)
+        self._work = partial(work_batch, task, url, True)
 
     def __call__(self, rows: dict[str, Any]) -> dict[str, Any]:
         return {"files": [self._work(batch).files for batch in rows["item"]]}
@@ -80,7 +80,8 @@ def main() -> int:
                 out = home / f"{name}-{turn}"
                 bulk = Bulk(FingerprintTask(), [str(hub.home)], str(out))
                 walls[name].append(run(bulk))
-                found = bulk.results.rows(["status", "version", "numbers"])
+                columns = ["status", "version", "numbers"]
+                found = bulk.results.rows(columns, bulk.task.schema)
                 rows.append(found.sort_by("path"))
             same.append(rows[0].equals(rows[1]) and len(rows[0]) == count)
     finally:

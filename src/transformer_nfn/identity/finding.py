@@ -12,7 +12,7 @@ from transformer_nfn.identity.fingerprinting import Fingerprint, check_choice, f
 from transformer_nfn.jobs import Done, Executor, InProcess
 
 _INDEX = ".safetensors.index.json"
-_SHARD = re.compile(r"-\d{5}-of-\d{5}\.safetensors$")
+_SHARD = re.compile(r"-\d+-of-\d+\.safetensors$")
 
 #: What passes outcomes on and shows how far they are.
 Track = Callable[[Iterator[Any]], Iterable[Any]]
