@@ -158,6 +158,12 @@ class Record:
         self._map[32 : 32 + len(text)] = text[: _SIZE - 32]
 
     @staticmethod
+    def count_of(path: Path) -> int:
+        """Inputs so far."""
+        with open(path, "rb") as file:
+            return int.from_bytes(file.read(8), "little")
+
+    @staticmethod
     def load(path: Path) -> dict[str, Any]:
         raw = path.read_bytes()
         inputs, accepted, slowest, length = struct.unpack_from("<QQdQ", raw)
