@@ -18,9 +18,11 @@ import argparse
 import json
 import os
 import shutil
+import signal
 import sys
 import tempfile
 import time
+from collections.abc import Callable
 from contextlib import suppress
 from itertools import pairwise
 from pathlib import Path
@@ -40,11 +42,16 @@ READERS = [
     for reader in module.READERS
 ]
 TOTAL = 1_000_000
+LEAVE = 10.0  # seconds for a process whose inputs are all read
 QUICK = 400  # a quick run has so many times fewer inputs
 
 
-def in_child(work: Any, log: Path) -> int:
-    """Run a function in a forked process, so that imports are paid once; its exit status."""
+def in_child(work: Any, log: Path, is_done: Callable[[], bool] = lambda: False) -> int:
+    """Run a function in a forked process, so that imports are paid once; its exit status.
+
+    libFuzzer ends by exit(), where Arrow's threads and Python may wait for each other: a process
+    whose work is done is ended.
+    """
     child = os.fork()
     if child == 0:
         status = 1
@@ -61,7 +68,18 @@ def in_child(work: Any, log: Path) -> int:
         finally:
             sys.stderr.flush()
             os._exit(status)
-    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    finished = None
+    while True:
+        ended, status = os.waitpid(child, os.WNOHANG)
+        if ended:
+            return os.waitstatus_to_exitcode(status)
+        if finished is None and is_done():
+            finished = time.monotonic()
+        if finished is not None and time.monotonic() - finished > LEAVE:
+            os.kill(child, signal.SIGKILL)
+            os.waitpid(child, 0)
+            return 0
+        time.sleep(0.02)
 
 
 def measure(readers: list[Reader], home: Path) -> None:
@@ -96,9 +114,13 @@ def engine_figures(log: Path) -> dict[str, int]:
 def run(reader: Reader, runs: int, seed: int, folder: Path) -> dict[str, Any]:
     folder.mkdir()
     start = time.perf_counter()
-    status = in_child(lambda: fuzz(reader, runs, seed, folder), folder / "log")
-    seconds = time.perf_counter() - start
     record = folder / "record"
+
+    def is_done() -> bool:
+        return record.exists() and Record.count_of(record) >= runs
+
+    status = in_child(lambda: fuzz(reader, runs, seed, folder), folder / "log", is_done)
+    seconds = time.perf_counter() - start
     found = Record.load(record) if record.exists() else {"inputs": 0, "accepted": 0, "slowest": 0.0}
     found = {"refused": {}, "findings": {}, "megabytes_above": 0.0} | found
     if status or found["inputs"] < runs:

@@ -39,7 +39,7 @@ class Reader:
         name: What it is called.
         read: Reads one input; what it writes goes into the current folder.
         errors: What it may raise.
-        seeds: Sound inputs to start from.
+        seeds: Inputs to start from, the first of them sound.
         mutate: How inputs are made of others.
         modules: Whose branches guide it, and whose lines are reported.
         runs: Inputs of a full run.
@@ -158,6 +158,12 @@ class Record:
         self._map[32 : 32 + len(text)] = text[: _SIZE - 32]
 
     @staticmethod
+    def count_of(path: Path) -> int:
+        """Inputs so far."""
+        with open(path, "rb") as file:
+            return int.from_bytes(file.read(8), "little")
+
+    @staticmethod
     def load(path: Path) -> dict[str, Any]:
         raw = path.read_bytes()
         inputs, accepted, slowest, length = struct.unpack_from("<QQdQ", raw)
@@ -184,7 +190,7 @@ class Target:
     def __init__(self, reader: Reader, record: Record, folder: Path, runs: int) -> None:
         self._reader, self._record, self._runs, self._folder = reader, record, runs, folder
         self._wire = Tripwire(folder)
-        self._level = 0.0
+        self._level = resident()
 
     def warm(self, seeds: list[bytes]) -> None:
         """Lazy imports and caches belong to no input."""

@@ -71,7 +71,12 @@ def manifest_readers() -> list[Reader]:
     rows = table.to_pylist()
     comma = "path,size,version\n" + "\n".join(",".join(map(str, row.values())) for row in rows)
     seeds: dict[str, tuple[list[bytes], Mutator, int, str]] = {
-        ".txt": ([b"a.safetensors\nhttps://host/b.safetensors\n\n/c"], lines, 20_000, ""),
+        ".txt": (
+            [b"a.safetensors\nhttps://host/b.safetensors\n\n/c", b"zip://a::b"],
+            lines,
+            50_000,
+            "",
+        ),
         ".csv": ([comma.encode(), b'path\n"a b"\n'], lines, 30_000, ""),
         ".jsonl": (
             ["\n".join(map(json.dumps, rows)).encode(), b'{"path": "a"}'],
