@@ -107,11 +107,11 @@ def _element(tensors: Mapping[str, Tensor], ours: Checkpoint) -> NetElement:
     blocks = []
     for number in range(ours.blocks):
         parts = _under(tensors, f"block.{number}.")
-        for label, part in parts.items():
-            _check_part(part, ours.spec.block.axes[label].kind, f"block.{number}.{label}")
         blocks.append(
             GroupElement(ours.spec, {label: part[None, None] for label, part in parts.items()})
-        )
+        )  # which checks the shapes
+        for label, part in parts.items():
+            _check_part(part, ours.spec.block.axes[label].kind, f"block.{number}.{label}")
     bases = {int(name): basis for name, basis in _under(tensors, "basis.").items()}
     for basis in bases.values():
         error = (basis @ basis.T - torch.eye(ours.D, dtype=torch.float64)).abs().max().item()
