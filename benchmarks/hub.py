@@ -155,6 +155,7 @@ def main() -> int:
         print(json.dumps(figures), flush=True)
         if not options.quick and not options.large:  # of few files start-up is most
             figures |= cost_of_a_file(hub, home, count, kinds, cpu)
+            print(json.dumps(figures), flush=True)
         figures |= bare_reading(hub.home, cores)
         for unit in ("files", "bytes"):
             figures[f"bare_{unit}_over_ours"] = (

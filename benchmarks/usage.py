@@ -5,6 +5,7 @@ import subprocess
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from tempfile import TemporaryFile
 
 TICK = os.sysconf("SC_CLK_TCK")
 PAGE = os.sysconf("SC_PAGE_SIZE")
@@ -40,18 +41,21 @@ def measured(command: Sequence[str], every: float = 0.1) -> Used:
         RuntimeError: If it fails.
     """
     start = time.perf_counter()
-    process = subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
-    )
     used = Used("", 0.0)
-    known = {process.pid}
-    while process.poll() is None:
-        _look(used, known)
-        time.sleep(every)
-    out, err = process.communicate()
-    if process.returncode:
-        raise RuntimeError(f"{' '.join(command)} ended with {process.returncode}: {err[-2000:]}")
-    used.stdout, used.wall = out, time.perf_counter() - start
+    # Files, not pipes: nobody reads while it runs, and a full pipe would stop it.
+    with TemporaryFile("w+") as out, TemporaryFile("w+") as err:
+        process = subprocess.Popen(command, stdout=out, stderr=err, start_new_session=True)
+        known = {process.pid}
+        while process.poll() is None:
+            _look(used, known)
+            time.sleep(every)
+        used.wall = time.perf_counter() - start
+        out.seek(0)
+        err.seek(0)
+        used.stdout = out.read()
+        if process.returncode:
+            said = err.read()[-2000:]
+            raise RuntimeError(f"{' '.join(command)} ended with {process.returncode}: {said}")
     return used
 
 

@@ -12,6 +12,7 @@ from transformer_nfn.cli.names import printable
 
 if TYPE_CHECKING:
     from transformer_nfn.hub import Bulk, Task
+    from transformer_nfn.identity import Fingerprint
 
 Sources = Annotated[
     list[str],
@@ -50,6 +51,23 @@ def few_paths(sources: list[str]) -> list[str | Path]:
         else:
             paths += find_checkpoints(source) if os.path.isdir(source) else [Path(source)]
     return list(dict.fromkeys(paths))
+
+
+def few_fingerprints(
+    sources: list[str], blocks: str, ray: str | None, as_json: bool
+) -> "tuple[list[Fingerprint], dict[str, str]]":
+    """Fingerprints in memory, and why some files have none."""
+    from transformer_nfn.identity import fingerprints
+    from transformer_nfn.jobs import track
+
+    paths = few_paths(sources)
+    with interruptible(), make_executor(ray) as executor:
+        return fingerprints(
+            paths,
+            executor,
+            lambda outcomes: track(outcomes, len(paths), describe="fingerprints", disable=as_json),
+            blocks=blocks,
+        )
 
 
 def run_bulk(

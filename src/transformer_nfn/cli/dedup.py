@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from transformer_nfn.cli.bulk import BlockChoice, Sources, few_paths, run_bulk
-from transformer_nfn.cli.common import Json, Ray, interruptible, make_executor
+from transformer_nfn.cli.bulk import BlockChoice, Sources, few_fingerprints, run_bulk
+from transformer_nfn.cli.common import Json, Ray, interruptible
 from transformer_nfn.cli.names import common_folder, short
 
 if TYPE_CHECKING:
@@ -82,8 +82,7 @@ def _find(
     """From fingerprints computed in memory, or with a folder of results in between, or of one."""
     from transformer_nfn.checkpoints import CheckpointError
     from transformer_nfn.hub import FingerprintTask, Results, stored_index
-    from transformer_nfn.identity import fingerprints, group_copies
-    from transformer_nfn.jobs import track
+    from transformer_nfn.identity import group_copies
 
     if out is not None:
         bulk, figures = run_bulk(FingerprintTask(blocks), sources, out, ray, as_json)
@@ -95,14 +94,7 @@ def _find(
     for source in sources:
         if "://" not in source and not os.path.exists(source):
             raise CheckpointError(f"{source} does not exist")
-    paths = few_paths(sources)
-    with interruptible(), make_executor(ray) as executor:
-        prints, broken = fingerprints(
-            paths,
-            executor,
-            lambda outcomes: track(outcomes, len(paths), describe="fingerprints", disable=as_json),
-            blocks=blocks,
-        )
+    prints, broken = few_fingerprints(sources, blocks, ray, as_json)
     return group_copies(prints, broken)
 
 

@@ -6,8 +6,15 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from transformer_nfn.cli.bulk import BlockChoice, Sources, few_paths, in_words, is_folder, run_bulk
-from transformer_nfn.cli.common import Json, Ray, interruptible, make_executor
+from transformer_nfn.cli.bulk import (
+    BlockChoice,
+    Sources,
+    few_fingerprints,
+    in_words,
+    is_folder,
+    run_bulk,
+)
+from transformer_nfn.cli.common import Json, Ray
 
 if TYPE_CHECKING:
     from transformer_nfn.identity import Fingerprint
@@ -62,17 +69,8 @@ def fingerprint(
 def _few(sources: list[str], out: Path | None, blocks: str, ray: str | None, as_json: bool) -> None:
     """In memory, and written at the end."""
     from transformer_nfn.checkpoints import CheckpointError
-    from transformer_nfn.identity import fingerprints
-    from transformer_nfn.jobs import track
 
-    paths = few_paths(sources)
-    with interruptible(), make_executor(ray) as executor:
-        prints, broken = fingerprints(
-            paths,
-            executor,
-            lambda outcomes: track(outcomes, len(paths), describe="fingerprints", disable=as_json),
-            blocks=blocks,
-        )
+    prints, broken = few_fingerprints(sources, blocks, ray, as_json)
     for reason in broken.values():
         typer.echo(f"error: {reason}", err=True)
 
