@@ -128,8 +128,10 @@ def kin(data: bytes) -> None:
     Path("kin/data/000001-a.parquet").write_bytes(shard)
     Path("kin/kin.pq").write_bytes(data)
     found = Results("kin")
-    index = stored_index(found)
-    group_copies(index, {}, index.forest(load_forest(found))).table()
+    index, known = stored_index(found), load_forest(found)
+    group_copies(index, {}, index.forest(known)).table()
+    if not known.keys:
+        raise HubError("kin are sought anew")  # which counts as refused
 
 
 def kin_seeds() -> list[bytes]:

@@ -67,8 +67,8 @@ def bare_reading(home: Path, processes: int) -> dict[str, float]:
     return {"bare_files_a_second": len(paths) / seconds, "bare_bytes_a_second": size / seconds}
 
 
-def first_run(hub: Hub, out: Path) -> tuple[dict[str, Any], float]:
-    """Fingerprints of all files, and the processor time of that."""
+def first_run(hub: Hub, out: Path) -> tuple[dict[str, Any], Used]:
+    """Fingerprints of all files, and what that took."""
     used = tnfn("fingerprint", hub.home, "--out", out, "--ray")
     found = json.loads(used.stdout)
     figures = {
@@ -80,24 +80,55 @@ def first_run(hub: Hub, out: Path) -> tuple[dict[str, Any], float]:
         "bytes_a_second": found["bytes_read"] / used.wall,
         "largest_process_bytes": used.largest,
     }
-    return figures, used.cpu
+    return figures, used
 
 
-def cost_of_a_file(hub: Hub, home: Path, count: int, kinds: list[Any], all_of_it: float) -> Any:
-    """Processor time a file of runs over a hundredth, a tenth and all, without start-up."""
-    spent: dict[int, float] = {count: all_of_it}
-    for size in (STARTUP, *(count // share for share in SHARES)):
-        some = link(hub, home / f"nets-{size}", size, kinds).home
-        outs = [home / f"out-{size}-{turn}" for turn in range(1 if size > count // 20 else 3)]
-        turns = [tnfn("fingerprint", some, "--out", out, "--ray").cpu for out in outs]
-        spent[size] = statistics.median(turns)
-    startup = spent.pop(STARTUP)
-    costs = {size: 1e3 * (cpu - startup) / (size - STARTUP) for size, cpu in spent.items()}
-    return {
-        "startup_cpu_s": startup,
-        **{f"cpu_ms_a_file_of_{size}": cost for size, cost in sorted(costs.items())},
-        "spread": max(costs.values()) / min(costs.values()),
-    }
+class Costs:
+    """Processor time a file, without start-up, of runs over more and more files.
+
+    Small runs are mostly start-up, and the machine's speed drifts within minutes: they are done in
+    pairs, with and without files to speak of, before and after the large ones, and all times are
+    taken in units of a fixed piece of work that is done meanwhile.
+    """
+
+    def __init__(self, hub: Hub, home: Path, kinds: list[Any], count: int) -> None:
+        self._hub, self._home, self._kinds = hub, home, kinds
+        self._spent: dict[int, list[Used]] = {}
+        self.few = count // SHARES[0]
+
+    def run(self, size: int) -> None:
+        """Another run over the first files of the hub."""
+        some = self._home / f"nets-{size}"
+        if not some.exists():
+            link(self._hub, some, size, self._kinds)
+        turns = self._spent.setdefault(size, [])
+        out = self._home / f"out-{size}-{len(turns)}"
+        turns.append(tnfn("fingerprint", some, "--out", out, "--ray"))
+
+    def pairs(self, count: int = 4) -> None:
+        """Small runs, some of them nothing but start-up."""
+        for _ in range(count):
+            self.run(STARTUP)
+            self.run(self.few)
+
+    def figures(self, count: int, all_of_it: Used) -> dict[str, float]:
+        """Medians of all turns, at the pace of all of them together."""
+        self._spent[count] = [all_of_it]
+        usual = statistics.median(one.pace for turns in self._spent.values() for one in turns)
+        figures: dict[str, float] = {}
+        for kind, pace in (("", usual), ("raw_", None)):
+            spent = {
+                size: statistics.median(one.cpu * (pace or one.pace) / one.pace for one in turns)
+                for size, turns in self._spent.items()
+            }
+            startup = spent.pop(STARTUP)
+            costs = {size: 1e3 * (cpu - startup) / (size - STARTUP) for size, cpu in spent.items()}
+            figures[f"{kind}startup_cpu_s"] = startup
+            for size, cost in sorted(costs.items()):
+                figures[f"{kind}cpu_ms_a_file_of_{size}"] = cost
+            figures[f"{kind}spread"] = max(costs.values()) / min(costs.values())
+        paces = [one.pace for turns in self._spent.values() for one in turns]
+        return figures | {"pace_spread": max(paces) / min(paces)}
 
 
 def judged(hub: Hub, out: Path) -> dict[str, Any]:
@@ -151,10 +182,16 @@ def main() -> int:
         hub = plant(home / "nets", count, kinds, cores)
         print(f"{count} files planted in {time.perf_counter() - start:.0f} s", flush=True)
         out = home / "out"
+        costs = Costs(hub, home, kinds, count)
+        many = not options.quick and not options.large  # of few files start-up is most
+        if many:
+            costs.pairs()
         figures, cpu = first_run(hub, out)
         print(json.dumps(figures), flush=True)
-        if not options.quick and not options.large:  # of few files start-up is most
-            figures |= cost_of_a_file(hub, home, count, kinds, cpu)
+        if many:
+            costs.run(count // SHARES[1])
+            costs.pairs()
+            figures |= costs.figures(count, cpu)
             print(json.dumps(figures), flush=True)
         figures |= bare_reading(hub.home, cores)
         for unit in ("files", "bytes"):

@@ -1,5 +1,6 @@
 """What a command and all its processes use: processor time, and memory of the largest."""
 
+import json
 import os
 import subprocess
 import time
@@ -7,8 +8,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from tempfile import TemporaryFile
 
+import numpy as np
+
 TICK = os.sysconf("SC_CLK_TCK")
 PAGE = os.sysconf("SC_PAGE_SIZE")
+_TEXT = json.dumps({str(n): {"shape": [n, 24], "data_offsets": [n, n + 1]} for n in range(12)})
 
 
 @dataclass
@@ -20,11 +24,14 @@ class Used:
         wall: Seconds.
         cpu: Seconds of all processes, as they were last seen.
         largest: Most resident bytes of one process.
+        pace: Seconds that a fixed piece of work took meanwhile: the speed of a shared machine
+            drifts by a third within minutes, and processor time with it.
     """
 
     stdout: str
     wall: float
     largest: int = 0
+    pace: float = 0.0
     _cpu: dict[int, float] = field(default_factory=dict)
 
     @property
@@ -45,10 +52,12 @@ def measured(command: Sequence[str], every: float = 0.1) -> Used:
     # Files, not pipes: nobody reads while it runs, and a full pipe would stop it.
     with TemporaryFile("w+") as out, TemporaryFile("w+") as err:
         process = subprocess.Popen(command, stdout=out, stderr=err, start_new_session=True)
-        known = {process.pid}
+        known, paces = {process.pid}, []
         while process.poll() is None:
             _look(used, known)
+            paces.append(_pace())
             time.sleep(every)
+        used.pace = sum(paces) / len(paces)
         used.wall = time.perf_counter() - start
         out.seek(0)
         err.seek(0)
@@ -57,6 +66,16 @@ def measured(command: Sequence[str], every: float = 0.1) -> Used:
             said = err.read()[-2000:]
             raise RuntimeError(f"{' '.join(command)} ended with {process.returncode}: {said}")
     return used
+
+
+def _pace() -> float:
+    """Small matrix products and some JSON, as reading a small checkpoint is: about 2 ms."""
+    start = time.thread_time()
+    matrix = np.ones((24, 40), dtype=np.float32)
+    for _ in range(100):
+        json.loads(_TEXT)
+        np.linalg.norm(matrix @ matrix.T)
+    return time.thread_time() - start
 
 
 def _look(used: Used, known: set[int]) -> None:

@@ -131,11 +131,8 @@ def test_a_pickle_in_a_position_of_a_reader(reader: Reader, marker: Path) -> Non
 
 
 def takes(reader: Reader, kind: str) -> bool:
-    """A list of paths is any text, and a table with an unknown extension type is a table.
-
-    Kin that cannot be read are sought again.
-    """
-    return reader.name in ("manifest .txt", "kin") or (
+    """A list of paths is any text, and a table with an unknown extension type is a table."""
+    return reader.name == "manifest .txt" or (
         reader.name == "manifest .parquet" and kind == "Parquet, extension type"
     )
 
