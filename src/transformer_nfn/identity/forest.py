@@ -108,7 +108,7 @@ class Growth:
         total: How many pairs are to be compared.
     """
 
-    def __init__(self, stack: Stack, keys: Sequence[bytes], known: Forest = EMPTY) -> None:
+    def __init__(self, stack: Stack, keys: Sequence[bytes], known: Forest) -> None:
         self._stack, self._keys = stack, keys
         place = {key: node for node, key in reversed(list(enumerate(keys)))}  # each key once
         old = [node for key, node in place.items() if key in known.keys]
@@ -158,11 +158,9 @@ def thin(links: Links, rank: Int[np.ndarray, " n"]) -> Links:
 
 
 def _trees(count: int, first: np.ndarray, second: np.ndarray) -> Int[np.ndarray, " n"]:
-    """The number of the tree that each is in."""
+    """The number of the tree that each is in; of at least one."""
     graph = coo_array((np.ones(len(first)), (first, second)), shape=(count, count))
-    found: np.ndarray = (
-        connected_components(graph, directed=False)[1] if count else np.empty(0, int)
-    )
+    found: np.ndarray = connected_components(graph, directed=False)[1]
     return found
 
 

@@ -5,7 +5,8 @@ A million fingerprints of 7 parts take 0.9 GB, and as much again while kin are s
 
 import hashlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from functools import cached_property
 from itertools import compress
 from typing import Any, NamedTuple
 
@@ -54,14 +55,15 @@ class Index:
     paths: Sequence[str]
     dtypes: Sequence[str]
     shelves: Mapping[str, Shelf]
-    shapes: Sequence[str] = field(init=False, repr=False)
 
-    def __post_init__(self) -> None:
-        shapes = [""] * len(self.paths)
+    @cached_property
+    def shapes(self) -> list[str]:
+        """The shape of each file."""
+        shapes = [""] * len(self)
         for shape, shelf in self.shelves.items():
             for file in shelf.files:
                 shapes[file] = shape
-        object.__setattr__(self, "shapes", shapes)
+        return shapes
 
     @staticmethod
     def of(prints: Sequence[Fingerprint]) -> "Index":
@@ -118,6 +120,10 @@ class Index:
 
     def keys(self) -> list[bytes]:
         """A digest of each fingerprint: equal ones are bit for bit the same."""
+        return self._keys  # asked for more than once, and some microseconds each
+
+    @cached_property
+    def _keys(self) -> list[bytes]:
         keys = [b""] * len(self)
         for shape, (files, stack) in self.shelves.items():
             by_name = np.argsort(stack.names)  # whatever other files of the shape have
