@@ -46,12 +46,13 @@ def test_a_file_from_reparam_is_the_same_function_and_apply_makes_it(
     assert result.exit_code == 0
     found = json.loads(result.stdout)
     assert found["answer"] == "equivalent"
-    assert found["part_of_tolerance"] < 0.5
+    assert found["part_of_limit"] < 0.9
+    assert found["outputs"]["times_rounding"] < 2.5
     assert picture.read_bytes().startswith(b"\x89PNG")
     assert tnfn("apply", certificate, net, "--out", tmp_path / "c").exit_code == 0
     again = json.loads(tnfn("same", other, tmp_path / "c", "--json").stdout)
     assert again["answer"] in ("equivalent", "same tensors")
-    assert again["residual"] is None or again["residual"] < 1e-6
+    assert again["largest_residual"] is None or again["largest_residual"] < 4
 
 
 def test_another_function_has_a_code_and_a_witness(net: Path, tmp_path: Path) -> None:
@@ -60,7 +61,7 @@ def test_another_function_has_a_code_and_a_witness(net: Path, tmp_path: Path) ->
     assert result.exit_code == 3
     found = json.loads(result.stdout)
     assert found["answer"] == "different"
-    assert len(found["witness"]["tokens"]) == 12
+    assert len(found["witness"]["tokens"]) == 16
     text = tnfn("same", net, stranger).stdout
     assert "different" in text
     assert "times_rounding" in text

@@ -106,7 +106,9 @@ def test_a_member_of_the_orbit_is_equivalent_and_the_certificate_makes_it(
     verdict = decide(a, b)
     assert verdict.answer is Answer.EQUIVALENT
     assert verdict.margin is not None
-    assert verdict.margin < 0.5
+    assert verdict.margin < 0.9
+    assert verdict.agreement is not None
+    assert verdict.agreement.ratio < 2.0
     assert verdict.condition == pytest.approx(condition, rel=0.1)
     assert verdict.element is not None
     with Checkpoint(a) as ours, Checkpoint(b) as theirs:
@@ -293,7 +295,7 @@ def test_one_word_that_differs_is_found_among_all(tmp_path: Path) -> None:
         b = rewrite(checkpoint, [("transformer.wte.weight", words)], tmp_path / "b")
     verdict = decide(a, b)
     assert verdict.answer is Answer.DIFFERENT
-    assert "unit 4321" in verdict.reason
+    assert "row 4321" in verdict.reason
     assert verdict.witness is not None
     assert 4321 in verdict.witness.inputs
 

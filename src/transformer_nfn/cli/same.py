@@ -33,6 +33,15 @@ def same(
     options_second: Annotated[
         list[str] | None, typer.Option("--set-second", metavar="NAME=VALUE", help="For the second.")
     ] = None,
+    seed: Annotated[
+        int | None,
+        typer.Option(
+            min=0,
+            max=2**62,
+            help="Of the inputs on which both are run; fresh ones if not given. The verdict "
+            "names it, so that it can be repeated.",
+        ),
+    ] = None,
     as_json: Json = False,
 ) -> None:
     """Decide whether two checkpoints are the same function, and by which change of coordinates.
@@ -54,7 +63,7 @@ def same(
         open_checkpoint(second, config_second, [*every, *(options_second or [])]) as theirs,
     ):
         with Blocks(ours.blocks, "blocks compared", disable=as_json) as progress:
-            verdict = decide(ours, theirs, progress)
+            verdict = decide(ours, theirs, progress, seed=seed)
         if certificate is not None and verdict.element is not None:
             norm = theirs.settings.norm
             save_certificate(verdict.element, ours, certificate, target_norm=norm)
@@ -78,11 +87,21 @@ def facts(verdict: "Verdict") -> dict[str, Any]:
         "answer": verdict.answer.value,
         "reason": verdict.reason,
         "where": verdict.where,
-        "residual": _short(verdict.residual),
-        "part_of_tolerance": _short(verdict.margin) if verdict.answer.same_function else None,
+        "largest_residual": _short(verdict.residual),
+        "part_of_limit": _short(verdict.margin) if verdict.answer.same_function else None,
         "condition": _short(verdict.condition),
+        "outputs": None,
         "witness": None,
+        "seed": verdict.seed,
     }
+    if (agreement := verdict.agreement) is not None:
+        found["outputs"] = {
+            "times_rounding": _short(agreement.ratio),
+            "times_rounding_on_one_input": _short(agreement.ratio_on_one),
+            "difference": _short(agreement.difference),
+            "rounding": _short(agreement.rounding),
+            "inputs": agreement.inputs,
+        }
     if (witness := verdict.witness) is not None:
         ids = witness.inputs if not witness.inputs.is_floating_point() else None
         found["witness"] = {

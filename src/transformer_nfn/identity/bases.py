@@ -28,9 +28,11 @@ def find_basis(
         fix_ones: The ones are orthogonal to all rows and go to themselves.
         sizes: Of the stored numbers that each row comes from; of the row itself if None.
     """
-    # Rounding errs relative to what is stored, so rows count in units of it.
+    # Rounding errs relative to what is stored, so rows count in units of it. Those that are far
+    # smaller than most count no more than these: a row of zeros may be off by anything.
     sizes = theirs.norm(dim=1) if sizes is None else sizes
-    weight = 1 / torch.maximum(sizes, 0.02 * sizes.square().mean().sqrt()).clamp_min(1e-300)
+    usual = sizes[sizes > 0].median() if (sizes > 0).any() else sizes.new_ones(())
+    weight = 1 / torch.maximum(sizes, 1e-3 * usual)
     ours, theirs = ours * weight[:, None], theirs * weight[:, None]
     size = theirs.norm()
     plain = (ours - theirs).norm()

@@ -12,7 +12,6 @@ from transformer_nfn.identity.heads import (
     Heads,
     between,
     between_pairs,
-    form_distances,
     match_heads,
 )
 from transformer_nfn.identity.neurons import match_neurons
@@ -27,19 +26,18 @@ class BlockMatch:
         element: The group element.
         bases: Of the streams that attention and MLP write, where they were not known before.
         moved: The first block's canonical weights after both.
-        conditions: For each group of the second block the condition numbers of M and of N.
-        forms: For each head of the second block the relative distances of Q Kᵀ and of V O.
+        condition: The largest condition number of M and N.
+        loose: Heads of the second block for which no M or N was found that carries one pair of
+            factors to the other: without full rank there is none, or many.
         distances: The squared distances of all pairs of heads, for pictures.
-        heads: The first block's heads in the order and basis of the second, and the second's.
     """
 
     element: GroupElement
     bases: tuple[Tensor | None, Tensor | None]
     moved: WeightBatch
-    conditions: tuple[Tensor, Tensor]
-    forms: tuple[Tensor, Tensor]
+    condition: float
+    loose: tuple[int, ...]
     distances: Tensor
-    heads: tuple[Heads, Heads]
 
 
 #: Of the streams that attention reads, that it writes and the MLP reads, that the MLP writes.
@@ -52,6 +50,7 @@ def match_block(
     bases: Bases,
     *,
     known: bool,
+    variances: tuple[WeightBatch, WeightBatch],
     rounding: float,
     fix_ones: bool,
 ) -> BlockMatch:
@@ -62,6 +61,7 @@ def match_block(
         theirs: The second.
         bases: Of the streams, None for the identity.
         known: Whether the last two are known; if not, they are found here.
+        variances: How far rounding leaves the numbers of both.
         rounding: Unit roundoff of the stored numbers.
         fix_ones: Whether bases that are found here fix the ones.
     """
@@ -73,7 +73,8 @@ def match_block(
     k = _query_key(picked, b)
     middle = bases[1]
     if not known:
-        middle = _middle_basis(picked, b, start, theirs, rounding, fix_ones)
+        off = Heads.of(variances[0]).pick(groups, inside), Heads.of(variances[1])
+        middle = _middle_basis(picked, b, (start, theirs), variances, off, rounding, fix_ones)
         if middle is not None:
             start = rotated(ours, (bases[0], middle, bases[2]))
             picked = replace(picked, O=picked.O @ middle)
@@ -86,7 +87,7 @@ def match_block(
     element = GroupElement(spec, {label: part[None, None] for label, part in parts.items()})
     last = bases[2]
     if not known:
-        last = _last_basis(element(start), theirs, rounding, fix_ones)
+        last = _last_basis(element(start), theirs, order, scale, variances, rounding, fix_ones)
         if last is not None:
             start = rotated(ours, (bases[0], middle, last))
     size = k.norm(dim=-1) if a.rotary else None
@@ -94,16 +95,32 @@ def match_block(
         torch.linalg.cond(k) if size is None else size.amax(-1) / size.amin(-1),
         torch.linalg.cond(v),
     )
-    qk, vo = form_distances(picked, b, outputs=True)
+    moved = element(start)
     return BlockMatch(
         element,
         (middle, last),
-        element(start),
-        conditions,
-        (_diagonal(qk), _diagonal(vo)),
+        moved,
+        max(c.nan_to_num(nan=torch.inf).max().item() for c in conditions),
+        _loose(Heads.of(moved), b, conditions, rounding),
         cost.flatten(2).flatten(0, 1),
-        (picked, b),
     )
+
+
+def _loose(
+    a: Heads, b: Heads, conditions: tuple[Tensor, Tensor], rounding: float
+) -> tuple[int, ...]:
+    """Heads whose factors differ by far more than rounding and the matrix between them explain."""
+    found = torch.zeros(b.Q.shape[:2], dtype=torch.bool)
+    for names, condition in zip(("QK", "VO"), conditions, strict=True):
+        allowed = (rounding * (64 + 2 * condition.nan_to_num(nan=torch.inf))).clamp_max(0.05)
+        for name in names:
+            one, two = getattr(a, name), getattr(b, name)
+            off = (one - two).square().sum(dim=(-2, -1)).sqrt()
+            size = two.square().sum(dim=(-2, -1)).sqrt()
+            limit = allowed if off.dim() == 1 else allowed.unsqueeze(1)
+            wrong = ~(off <= limit * size)
+            found |= wrong if wrong.dim() == 2 else wrong.unsqueeze(1)
+    return tuple(torch.nonzero(found.flatten()).flatten().tolist())
 
 
 def _query_key(a: Heads, b: Heads) -> Tensor:
@@ -112,48 +129,83 @@ def _query_key(a: Heads, b: Heads) -> Tensor:
 
 
 def _middle_basis(
-    a: Heads, b: Heads, ours: WeightBatch, theirs: WeightBatch, rounding: float, fix_ones: bool
+    a: Heads,
+    b: Heads,
+    blocks: tuple[WeightBatch, WeightBatch],
+    variances: tuple[WeightBatch, WeightBatch],
+    off: tuple[Heads, Heads],
+    rounding: float,
+    fix_ones: bool,
 ) -> Tensor | None:
     """The basis that attention writes in: first from V O, then from all that reads it as well.
 
     V O is taken in an orthonormal basis of what their V reads, where ours needs no N.
     """
-    q, r = torch.linalg.qr(b.V)
-    ours_rows = torch.einsum("gji,gjv,gmvx->gmix", q, a.V, a.O).flatten(0, 2)
-    theirs_rows = torch.einsum("gij,gmjx->gmix", r, b.O).flatten(0, 2)
-    stored = torch.einsum("gij,gmjx->gmi", r.square(), b.O.square()).sqrt().flatten()
+    ours, theirs = blocks
+    q, _ = torch.linalg.qr(b.V)
+    rows, squares = [], []
+    for heads, uncertain in zip((a, b), off, strict=True):
+        reads = torch.einsum("gji,gjv->giv", q, heads.V)
+        rows.append(torch.einsum("giv,gmvx->gmix", reads, heads.O).flatten(0, 2))
+        # Rounding of O moves a row by its own size, that of V moves all rows alike.
+        through = torch.einsum("giv,gmvx->gmi", reads.square(), uncertain.O)
+        around = torch.einsum("gzv,gmvx->gm", uncertain.V, heads.O.square()) / q.shape[1]
+        squares.append((through + around.unsqueeze(-1)).flatten())
+    sizes = (squares[0] + squares[1]).sqrt()
     first = find_basis(
-        ours_rows,
-        theirs_rows,
+        rows[0],
+        rows[1],
         permutation=False,
         rounding=rounding,
         fix_ones=fix_ones,
-        sizes=stored,
+        sizes=sizes,
     )
     turned = ours if first is None else rotated(ours, (None, first, None))
     order, _ = _neurons(turned, theirs, outputs=False)
-    one, two = (
-        rows / rows.norm(dim=1, keepdim=True).clamp_min(1e-300)
-        for rows in (_rows(ours, "A")[order], _rows(theirs, "A"))
+    # A scale may stand between the neurons of the two, so each counts by its direction.
+    one, two, off_one, off_two = (_rows(batch, "A") for batch in (*blocks, *variances))
+    lengths = [reads.norm(dim=1, keepdim=True).clamp_min(1e-300) for reads in (one, two)]
+    off_one, off_two = (
+        uncertain.sum(dim=1) / length.squeeze(1).square()
+        for uncertain, length in zip((off_one, off_two), lengths, strict=True)
     )
     return find_basis(
-        torch.cat([ours_rows / stored[:, None], one]),
-        torch.cat([theirs_rows / stored[:, None], two]),
+        torch.cat([rows[0], (one / lengths[0])[order]]),
+        torch.cat([rows[1], two / lengths[1]]),
         permutation=False,
         rounding=rounding,
         fix_ones=fix_ones,
-        sizes=torch.ones(len(stored) + len(one), dtype=torch.float64),
+        sizes=torch.cat([sizes, (off_one[order] + off_two).sqrt()]),
     )
 
 
 def _last_basis(
-    ours: WeightBatch, theirs: WeightBatch, rounding: float, fix_ones: bool
+    ours: WeightBatch,
+    theirs: WeightBatch,
+    order: Tensor,
+    scale: Tensor | None,
+    variances: tuple[WeightBatch, WeightBatch],
+    rounding: float,
+    fix_ones: bool,
 ) -> Tensor | None:
-    rows = [
-        torch.cat([batch["B"][0, 0, 0].flatten(0, -2), batch["bB"][0, 0, 0, None]])
-        for batch in (ours, theirs)
-    ]
-    return find_basis(rows[0], rows[1], permutation=False, rounding=rounding, fix_ones=fix_ones)
+    """The basis that the MLP writes in, once its neurons are in order and have their scale."""
+    off_ours, off_theirs = (_written(batch).sum(dim=1) for batch in variances)
+    neurons = off_ours[:-1][order]
+    if scale is not None:
+        neurons = neurons / scale.flatten().square()
+    return find_basis(
+        _written(ours),
+        _written(theirs),
+        permutation=False,
+        rounding=rounding,
+        fix_ones=fix_ones,
+        sizes=(torch.cat([neurons, off_ours[-1:]]) + off_theirs).sqrt(),
+    )
+
+
+def _written(batch: WeightBatch) -> Tensor:
+    """All that an MLP may write: a row for each neuron, and the bias."""
+    return torch.cat([_rows(batch, "B"), batch["bB"][0, 0, 0, None]])
 
 
 def _neurons(ours: WeightBatch, theirs: WeightBatch, outputs: bool) -> tuple[Tensor, Tensor | None]:
@@ -225,10 +277,3 @@ def _back(part: Tensor, order: Tensor) -> Tensor:
     moved = torch.empty_like(part)
     moved[order] = part
     return moved
-
-
-def _diagonal(distances: Tensor) -> Tensor:
-    """Of each head to its own partner, "g m"."""
-    count, inner = distances.shape[:2]
-    g, m = torch.arange(count)[:, None], torch.arange(inner)[None]
-    return distances[g, m, g, m].clamp_min(0).sqrt()

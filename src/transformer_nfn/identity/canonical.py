@@ -91,14 +91,14 @@ def undressed(
         if name not in block:
             continue
         scale, shift = norms[half]
-        weight, bias = _split(block, name, axis, D)
+        weight, bias = split_bias(block, name, axis, D)
         bias = bias + torch.tensordot(shift, weight, dims=([0], [axis % weight.dim()]))
-        weight = weight * _along(scale, axis, weight.dim())
+        weight = weight * along(scale, axis, weight.dim())
         if rules.centred:
             weight = weight - weight.mean(dim=axis, keepdim=True)
         elif unseen is not None:
             weight = weight - _times(_coefficients(weight, axis, unseen), unseen, axis)
-        _join(block, name, axis, weight, bias)
+        join_bias(block, name, axis, weight, bias)
     if rules.free_key_bias:
         block["K"] = _with_row(block["K"], torch.zeros_like(block["K"][..., D, :]))
     if rules.output_bias:
@@ -123,8 +123,8 @@ def gauge_of(
         direction = torch.ones(D, dtype=torch.float64) if unseen is None else unseen
         for name, (axis, half) in READERS.items():
             if name in block:
-                weight, _ = _split(block, name, axis, D)
-                folded = weight * _along(norms[half][0], axis, weight.dim())
+                weight, _ = split_bias(block, name, axis, D)
+                folded = weight * along(norms[half][0], axis, weight.dim())
                 ones[name] = _coefficients(folded, axis, direction)
     if rules.centred:
         ones |= {name: block[name].mean(dim=-1) for name in WRITERS if name in block}
@@ -145,12 +145,12 @@ def dressed(canonical: WeightBatch, gauge: Gauge, unseen: Tensor | None = None) 
         if name not in block:
             continue
         scale, shift = gauge.norms[half]
-        weight, bias = _split(block, name, axis, D)
+        weight, bias = split_bias(block, name, axis, D)
         if name in gauge.ones:
             weight = weight + _times(gauge.ones[name], direction, axis)
-        weight = weight / _along(scale, axis, weight.dim())
+        weight = weight / along(scale, axis, weight.dim())
         bias = bias - torch.tensordot(shift, weight, dims=([0], [axis % weight.dim()]))
-        _join(block, name, axis, weight, bias)
+        join_bias(block, name, axis, weight, bias)
     if gauge.value_bias is not None:
         # `bias` in V is now -βV, since the canonical one is 0: the constant is what is above it.
         constant = value_constant(gauge.value_bias - block["V"][..., D, :], block["O"])
@@ -192,9 +192,9 @@ def rotated(
         R = bases[half]
         if name not in block or R is None:
             continue
-        weight, bias = _split(block, name, axis, D)
+        weight, bias = split_bias(block, name, axis, D)
         turned = torch.tensordot(R, weight, dims=([0], [axis % weight.dim()]))  # x first
-        _join(block, name, axis, turned.movedim(0, axis), bias)
+        join_bias(block, name, axis, turned.movedim(0, axis), bias)
     for name in WRITERS:
         R = bases[1] if name in ("O", "bO") else bases[2]
         if name in block and R is not None:
@@ -202,7 +202,7 @@ def rotated(
     return _batch(canonical, block)
 
 
-def _split(block: Mapping[str, Tensor], name: str, axis: int, D: int) -> tuple[Tensor, Tensor]:
+def split_bias(block: Mapping[str, Tensor], name: str, axis: int, D: int) -> tuple[Tensor, Tensor]:
     """A reader's weight without its bias row, and the bias."""
     tensor = block[name]
     if tensor.shape[axis] == D:
@@ -210,7 +210,8 @@ def _split(block: Mapping[str, Tensor], name: str, axis: int, D: int) -> tuple[T
     return tensor.narrow(axis, 0, D), tensor.select(axis, D)
 
 
-def _join(block: dict[str, Tensor], name: str, axis: int, weight: Tensor, bias: Tensor) -> None:
+def join_bias(block: dict[str, Tensor], name: str, axis: int, weight: Tensor, bias: Tensor) -> None:
+    """The inverse of `split_bias`."""
     if block[name].shape[axis] == weight.shape[axis]:
         block[name], block[f"b{name}"] = weight, bias
     else:
@@ -219,16 +220,16 @@ def _join(block: dict[str, Tensor], name: str, axis: int, weight: Tensor, bias: 
 
 def _coefficients(weight: Tensor, axis: int, direction: Tensor) -> Tensor:
     """How much of a direction as long as the vector of ones a reader has."""
-    along = weight * _along(direction, axis, weight.dim())
-    return along.sum(dim=axis) / len(direction)
+    return (weight * along(direction, axis, weight.dim())).sum(dim=axis) / len(direction)
 
 
 def _times(coefficients: Tensor, direction: Tensor, axis: int) -> Tensor:
     whole = coefficients.unsqueeze(axis)
-    return whole * _along(direction, axis, whole.dim())
+    return whole * along(direction, axis, whole.dim())
 
 
-def _along(vector: Tensor, axis: int, axes: int) -> Tensor:
+def along(vector: Tensor, axis: int, axes: int) -> Tensor:
+    """A vector that broadcasts along one axis of a tensor of so many axes."""
     shape = [1] * axes
     shape[axis] = -1
     return vector.view(shape)

@@ -1,4 +1,4 @@
-"""What a comparison of two checkpoints found, and what rounding explains."""
+"""What a comparison of two checkpoints found."""
 
 from dataclasses import dataclass, field
 
@@ -11,16 +11,6 @@ from transformer_nfn.identity.canonical import Gauge
 from transformer_nfn.identity.residuals import Residual
 from transformer_nfn.space import WeightBatch
 
-#: Tolerances in units of the stored dtype's rounding, and for each unit of condition. An honest
-#: copy is off by 1 to 5 of them; where bases are estimated one after the other, by 9. In coarse
-#: dtypes there is less room below what counts as another network.
-_PLAIN = 64.0
-_PLAIN_COARSE = 10.0
-_COARSE = 1e-4
-CONDITION = 2.0
-#: Even a badly conditioned element may not explain more than this.
-MOST = 0.05
-
 
 @dataclass
 class Match:
@@ -32,10 +22,10 @@ class Match:
         gauges: The second checkpoint's gauges.
         hidden: The classifier's neurons, for zoo nets.
         unseen: Where LayerNorms became RMSNorms, the direction that was the ones.
-        failures: Residuals beyond their tolerance, with the name of where they are.
+        failures: Residuals beyond their limit, with the name of where they are.
         by_products: Heads whose products agree though no matrix carries one to the other.
-        worst: The largest ratio of a residual to its tolerance.
-        residual: The largest residual.
+        worst: The largest residual as a part of its limit.
+        residual: The largest residual, in multiples of what rounding does.
         condition: The largest condition number of a matrix.
         distances: For each block the distances of all pairs of heads.
         repaired: The second's block that did not fit, with what differs taken from the first.
@@ -65,8 +55,3 @@ class Match:
 def unit_roundoff(*checkpoints: Checkpoint) -> float:
     """Half the distance of 1 to the next number of the coarsest dtype; float64 counts as 1e-13."""
     return max(1e-13, *(torch.finfo(checkpoint.dtype).eps / 2 for checkpoint in checkpoints))
-
-
-def plain_tolerance(rounding: float) -> float:
-    """What rounding explains where no matrix is involved."""
-    return rounding * (_PLAIN_COARSE if rounding > _COARSE else _PLAIN)

@@ -12,6 +12,7 @@ from jaxtyping import Float, Int
 from scipy.optimize import linear_sum_assignment  # type: ignore[import-untyped]
 from torch import Tensor
 
+from transformer_nfn.identity.units import as_complex
 from transformer_nfn.space import WeightBatch
 
 
@@ -88,7 +89,14 @@ def match_heads(
     return groups, inside, cost
 
 
-def sums_agree(a: Heads, b: Heads, head: int, tolerance: float) -> bool:
+def sums_agree(
+    a: Heads,
+    b: Heads,
+    head: int,
+    looks: Float[Tensor, " n"],
+    values: Float[Tensor, " n"],
+    limit: float,
+) -> bool:
     """Whether all heads with the Q Kᵀ of one head have the same sum of V O in both blocks.
 
     Heads that look at the same tokens are one function together: their V O may be shared among
@@ -98,16 +106,23 @@ def sums_agree(a: Heads, b: Heads, head: int, tolerance: float) -> bool:
         a: The first block's heads, in the order of the second.
         b: The second's.
         head: A head of the second, counted through the groups.
-        tolerance: Of relative distances.
+        looks: For each head the mean square of what rounding does to its Q Kᵀ.
+        values: The same of V O.
+        limit: How many times rounding may explain.
     """
-    looks, _ = form_distances(b, b, outputs=True)
-    alike = torch.nonzero(looks.flatten(2).flatten(0, 1)[head] <= tolerance**2).flatten()
-    aa, bb, ab = (
-        _vo_inner(x, y).flatten(2).flatten(0, 1)[alike][:, alike]
-        for x, y in ((a, a), (b, b), (a, b))
+    qk, norms = (form.flatten(2).flatten(0, 1) for form in (_qk_inner(b, b), _vo_inner(b, b)))
+    sizes = qk.diagonal()
+    apart = sizes + sizes[head] - qk[head] - qk[:, head]
+    # Differences of large sums are known to float64's own rounding only.
+    known = 1e-14 * (sizes + sizes[head])
+    alike = torch.nonzero(apart <= limit**2 * (looks + looks[head]) + known).flatten()
+    ours, between_both = (
+        _vo_inner(a, other).flatten(2).flatten(0, 1)[alike][:, alike] for other in (a, b)
     )
-    square = (aa + bb - ab - ab.T).sum().clamp_min(0)
-    return bool(square.sqrt() <= tolerance * bb.diagonal().sum().sqrt())
+    theirs = norms[alike][:, alike]
+    square = (ours + theirs - between_both - between_both.T).sum()
+    known = 1e-14 * (ours.diagonal().sum() + theirs.diagonal().sum())
+    return bool(square <= limit**2 * values[alike].sum() + known)
 
 
 def between(
@@ -153,11 +168,6 @@ def between_pairs(
     both = torch.where(back.abs() > 0, (forth + 1 / back.conj()) / 2, forth)
     usable = torch.isfinite(both.abs()) & (both.abs() > 0)
     return torch.view_as_real(torch.where(usable, both, torch.ones_like(both)))
-
-
-def as_complex(tensor: Float[Tensor, "... k"]) -> Tensor:
-    """The pairs (j, j + D_k/2) as complex numbers."""
-    return torch.complex(*(half.contiguous() for half in tensor.chunk(2, dim=-1)))
 
 
 def _invertible(M: Float[Tensor, "g k k"]) -> Float[Tensor, "g k k"]:

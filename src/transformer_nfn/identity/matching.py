@@ -2,23 +2,24 @@
 
 from collections.abc import Callable
 
-import torch
-from torch import Tensor
-
 from transformer_nfn.checkpoints import Checkpoint
-from transformer_nfn.identity.acting import canonical_block, reading
-from transformer_nfn.identity.blockmatch import BlockMatch, match_block
-from transformer_nfn.identity.canonical import Rules, gauge_of, undressed
-from transformer_nfn.identity.element import NetElement, streams
-from transformer_nfn.identity.found import CONDITION, MOST, Match, plain_tolerance, unit_roundoff
-from transformer_nfn.identity.heads import sums_agree
-from transformer_nfn.identity.outermatch import (
-    fixes_ones,
-    match_readers,
-    match_writers,
-    outside_gauge,
+from transformer_nfn.identity.blockmatch import match_block
+from transformer_nfn.identity.canonical import Rules, gauge_of
+from transformer_nfn.identity.comparing import (
+    BlockPair,
+    compare_block,
+    compare_readers,
+    compare_writers,
 )
-from transformer_nfn.identity.residuals import Residual, magnitudes, repaired, residuals
+from transformer_nfn.identity.element import NetElement, last_stream, streams
+from transformer_nfn.identity.found import Match, unit_roundoff
+from transformer_nfn.identity.outermatch import (
+    find_first_basis,
+    find_hidden,
+    fixes_ones,
+    outside_gauge,
+    unseen_direction,
+)
 
 
 def match(
@@ -31,13 +32,19 @@ def match(
     """
     found = Match()
     rounding = unit_roundoff(ours, theirs)
-    match_writers(ours, theirs, rounding, found)
+    first = find_first_basis(ours, theirs, rounding)
+    if first is not None:
+        found.bases[0] = first
+    found.unseen = unseen_direction(ours, theirs, first)
+    compare_writers(ours, theirs, found)
     for number in range(ours.blocks):
         _match_one(ours, theirs, number, rounding, found)
         progress(number + 1)
         if found.failures:
             return found
-    match_readers(ours, theirs, rounding, found)
+    if ours.hidden_head:
+        found.hidden = find_hidden(ours, theirs, found.bases.get(last_stream(ours)))
+    compare_readers(ours, theirs, found)
     return found
 
 
@@ -57,63 +64,24 @@ def _match_one(
     ours: Checkpoint, theirs: Checkpoint, number: int, rounding: float, found: Match
 ) -> None:
     first, middle, last = streams(ours, number)
-    bases = found.bases.get(first), found.bases.get(middle), found.bases.get(last)
-    skip = ours.family.skip
-    raw, norms, rules = theirs.block(number), reading(theirs, number), Rules.of(theirs)
-    target = undressed(raw, norms, rules, found.unseen)
+    pair = BlockPair.of(ours, theirs, number, found.unseen)
     result = match_block(
-        canonical_block(ours, number),
-        target,
-        bases,
-        known=skip,
+        pair.ours,
+        pair.theirs,
+        (found.bases.get(first), found.bases.get(middle), found.bases.get(last)),
+        known=ours.family.skip,
+        variances=pair.variances,
         rounding=rounding,
         fix_ones=fixes_ones(ours, theirs),
     )
-    if not skip:
+    if not ours.family.skip:
         for stream, basis in zip((middle, last), result.bases, strict=True):
             if basis is not None:
                 found.bases[stream] = basis
     found.blocks.append(result.element)
-    found.gauges.append(gauge_of(raw, norms, rules, found.unseen))
+    found.gauges.append(gauge_of(pair.raw, pair.norms, Rules.of(theirs), found.unseen))
     found.distances.append(result.distances)
-    found.condition = max(found.condition, *(c.max().item() for c in result.conditions))
-    limits = _tolerances(result, rounding)
-    place = ours.block_name(number)
-    wrong = []
-    for residual in residuals(result.moved, target, magnitudes(raw, norms), limits):
-        if not residual.ratio <= 1 and _products_agree(result, residual, rounding):
-            found.by_products.append(f"{place}: {residual.tensor} of head {residual.unit}")
-            continue
-        found.note(place, residual)
-        if not residual.ratio <= 1:
-            wrong.append(residual)
-    if wrong:
-        found.repaired[number] = repaired(target, result.moved, wrong)
-
-
-def _tolerances(result: BlockMatch, rounding: float) -> dict[str, Tensor | float]:
-    plain = plain_tolerance(rounding)
-    qk, vo = (
-        (plain + rounding * CONDITION * c.nan_to_num(nan=torch.inf)).clamp_max(MOST)
-        for c in result.conditions
-    )
-    return {"Q": qk, "K": qk, "V": vo, "O": vo, "": plain}
-
-
-def _products_agree(result: BlockMatch, residual: Residual, rounding: float) -> bool:
-    """Whether a head that no matrix explains still has the same Q Kᵀ and V O."""
-    name = residual.tensor.removeprefix("b")
-    if name not in ("Q", "K", "V", "O") or residual.tensor == "bO" or residual.unit is None:
-        return False
-    # Squares are differences of sums, so distances are known to the root of float64's rounding.
-    limit = max(plain_tolerance(rounding), 3e-8)
-    a, b = result.heads
-    inner = b.Q.shape[1]
-    heads = [
-        head
-        for unit in residual.beyond
-        for head in ([unit] if name in "QO" else range(unit * inner, (unit + 1) * inner))
-    ]
-    forms = result.forms[0 if name in "QK" else 1].flatten()
-    apart = [head for head in heads if not forms[head] <= limit]
-    return not apart or (name in "VO" and all(sums_agree(a, b, head, limit) for head in apart))
+    found.condition = max(found.condition, result.condition)
+    if result.loose:
+        found.by_products.append(f"{pair.place}: head {result.loose[0]}")
+    compare_block(pair, result.element, result.moved, found)

@@ -56,7 +56,8 @@ def run(
 
     Args:
         checkpoint: The network.
-        inputs: Token ids "s t", or images "s c p q", or a zoo's patches "s t p".
+        inputs: Token ids "s t", of BERT also ids and token types "s 2 t"; or images "s c p q", or a
+            zoo's patches "s t p".
         blocks: Canonical weights that take the place of some blocks.
     """
     settings, family = checkpoint.settings, checkpoint.family
@@ -105,12 +106,15 @@ def embed(checkpoint: Checkpoint, inputs: Tensor) -> Float[Tensor, "s t x"]:
             tokens = tokens @ weight + bias
         return tokens + sine_positions(tokens.shape[1], checkpoint.D).double()
     words, *others = checkpoint.writers
+    types = torch.zeros((), dtype=torch.long)
+    if inputs.dim() == 3:
+        inputs, types = inputs.unbind(1)
     ids, place = inputs.unique(return_inverse=True)  # type: ignore[no-untyped-call]
     stream = checkpoint.files.rows(words, ids.tolist()).double()[place]
     if name in ("gpt2", "bert"):
         stream = stream + checkpoint.files.slice(others[0], 0, inputs.shape[1]).double()
     if name == "bert":
-        stream = stream + checkpoint.files.slice(others[1], 0, 1).double()
+        stream = stream + checkpoint.files.read(others[1]).double()[types]
     return stream
 
 

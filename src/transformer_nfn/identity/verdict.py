@@ -9,14 +9,18 @@ import torch
 from torch import Tensor
 
 from transformer_nfn.checkpoints import Checkpoint, CheckpointError, Settings
+from transformer_nfn.identity.confirmation import BLURRED, Agreement, confirm
 from transformer_nfn.identity.element import NetElement
 from transformer_nfn.identity.found import Match
+from transformer_nfn.identity.inputs import fresh_seed
 from transformer_nfn.identity.matching import element_of, match
+from transformer_nfn.identity.names import unit_name
 from transformer_nfn.identity.running import check_runnable
 from transformer_nfn.identity.witness import BEYOND, Witness, find_faint_witness, find_witness
 
 _CHUNK = 2**22
-_SEEDS = 3
+#: Draws of inputs among which a witness is looked for.
+_DRAWS = 3
 #: Tokens of an input where settings differ: positions tell far tokens apart, not near ones.
 _FAR = 512
 
@@ -45,13 +49,15 @@ class Verdict:
         answer: The answer.
         reason: In a sentence.
         element: What carries the first to the second, if they are equivalent.
-        residual: The largest relative distance that the element leaves, head by head and neuron by
-            neuron.
-        margin: That as a part of what rounding explains.
+        residual: The largest distance that the element leaves of a head, a neuron or a row, in
+            multiples of what rounding does to it.
+        margin: The largest of them as a part of its limit.
         condition: The largest condition number of its matrices.
         where: The first tensor that differs.
         witness: An input on which the functions differ.
         distances: For each block the squared distances of all pairs of heads.
+        agreement: How far the outputs are apart where both were run and no symmetry was missing.
+        seed: All inputs come from it.
     """
 
     answer: Answer
@@ -63,20 +69,36 @@ class Verdict:
     where: str | None = None
     witness: Witness | None = None
     distances: tuple[Tensor, ...] = ()
+    agreement: Agreement | None = None
+    seed: int | None = None
 
 
 def same(
-    ours: Checkpoint, theirs: Checkpoint, progress: Callable[[int], None] = lambda _: None
+    ours: Checkpoint,
+    theirs: Checkpoint,
+    progress: Callable[[int], None] = lambda _: None,
+    *,
+    seed: int | None = None,
 ) -> Verdict:
     """Decide whether two checkpoints are the same function, and by which symmetry.
 
-    Only a certificate says "equivalent", and only a witness says "different".
+    "Equivalent" needs a symmetry that leaves nothing but rounding, and that both say the same when
+    they are run; "different" needs an input on which they do not.
 
     Args:
         ours: The first.
         theirs: The second.
         progress: Called with the number of blocks that were compared.
+        seed: Of the inputs on which both are run; from fresh entropy if None, so that nobody can
+            make files that agree on just these.
     """
+    seed = fresh_seed() if seed is None else seed
+    return replace(_same(ours, theirs, progress, seed), seed=seed)
+
+
+def _same(
+    ours: Checkpoint, theirs: Checkpoint, progress: Callable[[int], None], seed: int
+) -> Verdict:
     settings = _different_settings(ours.settings, theirs.settings)
     if not settings and _same_reading(ours, theirs) and (found := _same_numbers(ours, theirs)):
         return found
@@ -88,7 +110,7 @@ def same(
                 where=name,
             )
     if shapes := _different_shapes(ours, theirs):
-        return _different_inputs(ours, theirs, shapes)
+        return _different_inputs(ours, theirs, shapes, seed)
     if (ours.settings.norm, theirs.settings.norm) == ("rms", "layer"):
         return Verdict(
             Answer.UNDECIDED, "the first has RMSNorm, the second LayerNorm; give them in turn"
@@ -101,10 +123,10 @@ def same(
             if isinstance(error, CheckpointError):
                 raise
             return _overflow(error)
-        if not matched.failures:
-            return _equivalent(matched, ours, theirs)
     try:
-        return _with_witness(ours, theirs, settings, matched)
+        if matched is not None and not matched.failures:
+            return _confirmed(_equivalent(matched, ours, theirs), ours, theirs, seed)
+        return _with_witness(ours, theirs, settings, matched, seed)
     except (ValueError, RuntimeError) as error:
         if isinstance(error, CheckpointError):
             raise
@@ -145,27 +167,67 @@ def _equivalent(found: Match, ours: Checkpoint, theirs: Checkpoint) -> Verdict:
     )
 
 
+def _confirmed(verdict: Verdict, ours: Checkpoint, theirs: Checkpoint, seed: int) -> Verdict:
+    """An equivalence of weights stands only if both networks say the same when they are run."""
+    if error := _not_runnable(ours, theirs):
+        return replace(
+            verdict, answer=Answer.UNDECIDED, element=None, reason=f"{verdict.reason}, but {error}"
+        )
+    agreement = confirm(ours, theirs, seed=seed)
+    verdict = replace(verdict, agreement=agreement)
+    if agreement.holds:
+        return verdict
+    if agreement.rounding > BLURRED:
+        reason = (
+            f"rounding alone changes the outputs by {agreement.rounding:.0%}, so that they cannot "
+            f"be compared"
+        )
+        return replace(verdict, answer=Answer.UNDECIDED, element=None, reason=reason)
+    reason = (
+        f"all weights agree to rounding, but on {agreement.inputs} inputs the outputs are apart by "
+        f"{agreement.ratio:.1f} times what rounding does, on one by {agreement.ratio_on_one:.1f}"
+    )
+    witness = find_witness(ours, theirs, seed=seed)
+    refuted = agreement.refuted and witness.beyond_rounding
+    return replace(
+        verdict,
+        answer=Answer.DIFFERENT if refuted else Answer.UNDECIDED,
+        element=None,
+        reason=reason,
+        witness=witness,
+    )
+
+
+def _not_runnable(*checkpoints: Checkpoint) -> str | None:
+    """Why one of them cannot be run, if so."""
+    try:
+        for checkpoint in checkpoints:
+            check_runnable(checkpoint)
+    except CheckpointError as error:
+        return str(error)
+    return None
+
+
 def _with_witness(
-    ours: Checkpoint, theirs: Checkpoint, settings: list[str], found: Match | None
+    ours: Checkpoint, theirs: Checkpoint, settings: list[str], found: Match | None, seed: int
 ) -> Verdict:
     """Not equivalent as far as we see; different only if an input shows it."""
     if found is not None:
         place, residual = found.failures[0]
-        where = place if residual.tensor == place else f"{place}{residual.tensor}"
-        unit = "" if residual.unit is None else f", unit {residual.unit}"
-        reason = f"no symmetry explains {where}{unit}: off by {residual.value:.2g}"
+        where = unit_name(theirs, place, residual)
+        reason = (
+            f"no symmetry explains {where}: off by {residual.value:.2g} times what rounding does, "
+            f"{residual.limit:.2g} at most would be rounding"
+        )
         tokens, positions = _suspects(found, theirs)
         distances = tuple(found.distances)
     else:
         where = "config: " + ", ".join(settings)
         reason, tokens, distances = f"the settings differ in {', '.join(settings)}", (), ()
         positions = _FAR
-    try:
-        for checkpoint in (ours, theirs):
-            check_runnable(checkpoint)
-    except CheckpointError as error:
+    if error := _not_runnable(ours, theirs):
         return Verdict(Answer.UNDECIDED, f"{reason}; {error}", where=where, distances=distances)
-    witness = _search(ours, theirs, found, tokens, positions)
+    witness = _search(ours, theirs, found, tokens, positions, seed)
     verdict = Verdict(
         Answer.DIFFERENT,
         reason,
@@ -180,7 +242,7 @@ def _with_witness(
     return replace(
         verdict,
         answer=Answer.UNDECIDED,
-        reason=f"{reason}, but on {_SEEDS} draws of inputs the outputs differ by at most "
+        reason=f"{reason}, but on {_DRAWS} draws of inputs the outputs differ by at most "
         f"{witness.ratio:.1f} times what rounding does (less than {BEYOND:.0f})",
     )
 
@@ -191,14 +253,15 @@ def _search(
     found: Match | None,
     tokens: tuple[int, ...],
     positions: int,
+    seed: int,
 ) -> Witness:
     """The plain search first; where it finds nothing, along what the suspected weights do."""
-    for seed in range(_SEEDS):
-        witness = find_witness(ours, theirs, seed=seed, tokens=tokens, positions=positions)
+    for draw in range(_DRAWS):
+        witness = find_witness(ours, theirs, seed=seed + draw, tokens=tokens, positions=positions)
         if witness.beyond_rounding:
             return witness
         if found is not None and found.repaired:
-            faint = find_faint_witness(ours, theirs, found.repaired, seed=seed)
+            faint = find_faint_witness(ours, theirs, found.repaired, seed=seed + draw)
             if faint.beyond_rounding:
                 return faint
     return witness
@@ -259,7 +322,7 @@ def _shapes(checkpoint: Checkpoint, part: str) -> dict[str, tuple[int, ...]]:
     }
 
 
-def _different_inputs(ours: Checkpoint, theirs: Checkpoint, why: str) -> Verdict:
+def _different_inputs(ours: Checkpoint, theirs: Checkpoint, why: str, seed: int) -> Verdict:
     """Other shapes: other inputs or outputs are a difference; else an input must show it."""
     if ours.family is not theirs.family:
         return Verdict(Answer.UNDECIDED, f"{why}; functions of two families are not compared")
@@ -272,7 +335,7 @@ def _different_inputs(ours: Checkpoint, theirs: Checkpoint, why: str) -> Verdict
     try:
         for checkpoint in (ours, theirs):
             check_runnable(checkpoint)
-        witness = find_witness(ours, theirs)
+        witness = find_witness(ours, theirs, seed=seed)
     except (CheckpointError, KeyError, RuntimeError, IndexError) as error:
         return Verdict(Answer.UNDECIDED, f"{why}; no common input could be run: {str(error)[:200]}")
     answer = Answer.DIFFERENT if witness.beyond_rounding else Answer.UNDECIDED

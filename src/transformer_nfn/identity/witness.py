@@ -1,7 +1,5 @@
 """An input on which two functions differ by more than rounding explains."""
 
-import copy
-import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -9,7 +7,9 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from transformer_nfn.checkpoints import Checkpoint, TensorFiles
+from transformer_nfn.checkpoints import Checkpoint
+from transformer_nfn.identity.inputs import TOKENS, draw_inputs
+from transformer_nfn.identity.rounding import jittered
 from transformer_nfn.identity.running import run
 from transformer_nfn.space import WeightBatch
 
@@ -19,13 +19,13 @@ BEYOND = 4.0
 #: The same along one direction, that in which the suspected weights move the outputs. There
 #: rounding is normally distributed, with this many standard deviations at the limit.
 BEYOND_ALONG = 5.0
-_SEQUENCES = 32
 _MANY_SEQUENCES = 128
 #: Inputs among which those are chosen that the suspected weights matter most for, and the number
 #: of multiplications that this choice may cost.
 _POOL = 2048
 _POOL_COST = 3e12
-_TOKENS = 12
+# Tokens of these inputs, and how many sequences there are of those that are longer than usual.
+_SHORT = 12
 _FEW_SEQUENCES = 4
 _JITTERS = 3
 #: Roundings of each network: to choose a direction apart from them, and to judge it.
@@ -71,52 +71,11 @@ class Witness:
         return self.strength > 1
 
 
-def draw_inputs(
-    ours: Checkpoint,
-    theirs: Checkpoint,
-    *,
-    seed: int,
-    tokens: tuple[int, ...] = (),
-    count: int = _SEQUENCES,
-    length: int = _TOKENS,
-) -> Tensor:
-    """Random inputs that both understand.
-
-    Args:
-        ours: The first network.
-        theirs: The second.
-        seed: Of the inputs.
-        tokens: Words that must occur, one in each of the first sequences.
-        count: How many sequences, images or sets of patches.
-        length: Of a sequence, where nothing else says it.
-    """
-    generator = torch.Generator().manual_seed(seed)
-    name, settings = ours.family.name, ours.settings
-    if name == "vit":
-        size = settings.size("image")
-        return torch.randn(count, settings.size("colours"), size, size, generator=generator)
-    if name.startswith("zoo"):
-        width = ours.D
-        if ours.writers:
-            width = ours.files.entry("embedding.weight").shape[0]
-        return torch.randn(count, settings.size("tokens"), width, generator=generator)
-    words = min(c.files.entry(next(iter(c.writers))).shape[0] for c in (ours, theirs))
-    if settings.rope is None:
-        places = [c.files.entry(list(c.writers)[1]).shape[0] for c in (ours, theirs)]
-        length = min(length, *places)
-    windows = [dict(c.settings.flags).get("sliding_window") for c in (ours, theirs)]
-    length = min([length, *(window for window in windows if isinstance(window, int))])
-    ids = torch.randint(0, words, (count, length), generator=generator)
-    for row, token in enumerate(token for token in tokens if token < words):
-        ids[row % count, (row // count) % length] = token
-    return ids
-
-
 def find_witness(
     ours: Checkpoint,
     theirs: Checkpoint,
     *,
-    seed: int = 0,
+    seed: int,
     tokens: tuple[int, ...] = (),
     positions: int = 0,
 ) -> Witness:
@@ -132,8 +91,8 @@ def find_witness(
         tokens: Words that are suspected.
         positions: Tokens up to this place are suspected: a few long sequences then.
     """
-    few = positions > _TOKENS
-    count, length = (_FEW_SEQUENCES, positions) if few else (_SEQUENCES, _TOKENS)
+    few = positions > TOKENS
+    count, length = (_FEW_SEQUENCES, positions) if few else (None, TOKENS)
     inputs = draw_inputs(ours, theirs, seed=seed, tokens=tokens, count=count, length=length)
     one, two, noise = _outputs(ours, theirs, inputs, _JITTERS)
     best = None
@@ -156,7 +115,7 @@ def find_faint_witness(
     theirs: Checkpoint,
     repaired: Mapping[int, WeightBatch],
     *,
-    seed: int = 0,
+    seed: int,
 ) -> Witness:
     """Inputs on which two networks differ beyond rounding in the way a suspicion predicts.
 
@@ -171,8 +130,8 @@ def find_faint_witness(
         seed: Of the inputs.
     """
     size = sum(torch.Size(entry.shape).numel() for entry in theirs.files.entries.values())
-    pool = int(min(_POOL, max(_MANY_SEQUENCES, _POOL_COST / (size * _TOKENS))))
-    inputs = draw_inputs(ours, theirs, seed=seed, count=pool)
+    pool = int(min(_POOL, max(_MANY_SEQUENCES, _POOL_COST / (size * _SHORT))))
+    inputs = draw_inputs(ours, theirs, seed=seed, count=pool, length=_SHORT)
     # The choice looks at the prediction only, so what comes out is not bent by it.
     plain, changed = run(theirs, inputs), run(theirs, inputs, repaired)
     effect = torch.stack([_relative(changed[head], plain[head]) for head in plain]).amax(dim=0)
@@ -255,35 +214,3 @@ def _witness(
         along,
         seed,
     )
-
-
-def jittered(checkpoint: Checkpoint, *, seed: int) -> Checkpoint:
-    """The same network with every stored number moved by up to half its last digit."""
-    moved = copy.copy(checkpoint)
-    moved.files = _Jittered(checkpoint.files, seed)
-    return moved
-
-
-class _Jittered(TensorFiles):
-    """Tensors as stored, and a little beside it; the same slice always in the same way."""
-
-    def __init__(self, files: TensorFiles, seed: int) -> None:
-        self.__dict__.update(files.__dict__)  # the same open files
-        self._seed = seed
-
-    def read(self, name: str) -> Tensor:
-        return self._moved(super().read(name), name)
-
-    def slice(self, name: str, first: int, last: int) -> Tensor:  # and rows and chunks by it
-        return self._moved(super().slice(name, first, last), f"{name} {first}")
-
-    def _moved(self, tensor: Tensor, place: str) -> Tensor:
-        if not tensor.dtype.is_floating_point:
-            return tensor
-        digest = hashlib.blake2b(f"{self._seed} {place}".encode(), digest_size=7).digest()
-        generator = torch.Generator().manual_seed(int.from_bytes(digest, "big"))
-        share = 2 * torch.rand(tensor.shape, generator=generator, dtype=torch.float64) - 1
-        exact = tensor.double()
-        _, exponent = torch.frexp(exact)
-        half_digit = torch.exp2(exponent.double()) * (torch.finfo(tensor.dtype).eps / 4)
-        return exact + share * half_digit

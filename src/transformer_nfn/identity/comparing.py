@@ -1,0 +1,284 @@
+"""Does an element carry one checkpoint to another? Every unit is judged, nothing is searched for.
+
+Whoever found the element, and how, does not matter here: a certificate from elsewhere is judged in
+the same way. Embeddings and heads are read in slices.
+"""
+
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from transformer_nfn.checkpoints import Checkpoint, Head
+from transformer_nfn.group import GroupElement
+from transformer_nfn.identity.acting import canonical_block, folded_head, reading
+from transformer_nfn.identity.canonical import Norm, Rules, rotated, undressed
+from transformer_nfn.identity.element import NetElement, last_stream, streams
+from transformer_nfn.identity.found import Match
+from transformer_nfn.identity.heads import Heads, sums_agree
+from transformer_nfn.identity.outermatch import ROWS, classifier, row_slices
+from transformer_nfn.identity.probes import seen
+from transformer_nfn.identity.residuals import Residual, judged, judged_units
+from transformer_nfn.identity.rounding import spread
+from transformer_nfn.identity.units import (
+    Units,
+    both,
+    expected_product_squares,
+    expected_squares,
+    in_order_of,
+    product_squares,
+    squared_distances,
+    with_units_of,
+)
+from transformer_nfn.identity.variance import block_variances, norm_variances
+from transformer_nfn.space import WeightBatch
+
+
+def judge(ours: Checkpoint, theirs: Checkpoint, element: NetElement) -> Match:
+    """What an element leaves between two checkpoints, unit by unit."""
+    found = Match(bases=dict(element.bases), hidden=element.hidden, unseen=element.unseen)
+    compare_writers(ours, theirs, found)
+    for number, group in enumerate(element.blocks):
+        first, middle, last = (element.bases.get(s) for s in streams(ours, number))
+        pair = BlockPair.of(ours, theirs, number, element.unseen)
+        moved = group(rotated(pair.ours, (first, middle, last)))
+        compare_block(pair, group, moved, found)
+    compare_readers(ours, theirs, found)
+    return found
+
+
+def compare_writers(ours: Checkpoint, theirs: Checkpoint, found: Match) -> None:
+    """All that is written into the first stream from outside the blocks, and norms after sums."""
+    basis = found.bases.get(0)
+    for name, other in zip(ours.writers, theirs.writers, strict=True):
+        rows = _Rows()
+        for (a, off_a), (b, off_b) in zip(
+            row_slices(ours, name), row_slices(theirs, other), strict=True
+        ):
+            moved = seen(ours, a) if basis is None else seen(ours, a) @ basis
+            rows.add(moved - seen(theirs, b), off_a + off_b)
+        rows.note(found, name, ours.D)
+    if ours.family.post_norm:
+        for name in ours.norm_names:
+            _compare_norm(ours, theirs, name, found)
+
+
+@dataclass(frozen=True)
+class BlockPair:
+    """A block of each of two checkpoints, canonical, and how far rounding leaves their numbers.
+
+    Attributes:
+        number: Which block.
+        place: What stands before the names of the first one's tensors.
+        ours: The first, in its own coordinates.
+        theirs: The second.
+        variances: Of both.
+        raw: The second as it is stored.
+        norms: Those that the second reads.
+    """
+
+    number: int
+    place: str
+    ours: WeightBatch
+    theirs: WeightBatch
+    variances: tuple[WeightBatch, WeightBatch]
+    raw: WeightBatch
+    norms: tuple[Norm, Norm]
+
+    @staticmethod
+    def of(ours: Checkpoint, theirs: Checkpoint, number: int, unseen: Tensor | None) -> "BlockPair":
+        """Read them."""
+        raw, norms = theirs.block(number), reading(theirs, number)
+        return BlockPair(
+            number,
+            ours.block_name(number),
+            canonical_block(ours, number),
+            undressed(raw, norms, Rules.of(theirs), unseen),
+            (block_variances(ours, number), block_variances(theirs, number)),
+            raw,
+            norms,
+        )
+
+
+def compare_block(pair: BlockPair, element: GroupElement, moved: WeightBatch, found: Match) -> None:
+    """All units of a block.
+
+    Args:
+        pair: Both blocks.
+        element: What is said to carry the first to the second.
+        moved: What it makes of the first, in the bases of the second.
+        found: Where residuals are noted.
+    """
+    expected = both(
+        in_order_of(expected_squares(pair.ours, pair.variances[0]), element),
+        expected_squares(pair.theirs, pair.variances[1]),
+    )
+    squares = squared_distances(moved, pair.theirs)
+    suspected: dict[str, Collection[int]] = {}
+    for residual in judged_units(squares, expected, pair.theirs.spec.sizes["D"]):
+        beyond = not residual.ratio <= 1
+        if beyond and _shared_values(moved, pair.theirs, residual, expected, squares):
+            found.by_products.append(f"{pair.place}: V O of heads that look alike")
+            continue
+        found.note(pair.place, residual)
+        if beyond:
+            units = residual.beyond or range(squares[residual.kind].numel())
+            suspected.setdefault(residual.kind, units)
+    if suspected:
+        found.repaired[pair.number] = with_units_of(pair.theirs, moved, suspected)
+
+
+def _shared_values(
+    ours: WeightBatch, theirs: WeightBatch, residual: Residual, expected: Units, squares: Units
+) -> bool:
+    """Whether V O differs only among heads that look at the same tokens, where its sum counts."""
+    if residual.kind != "V O":
+        return False
+    a, b = Heads.of(ours), Heads.of(theirs)
+    looks = expected["Q K"].flatten(0, 1)
+    looks = looks if looks.dim() == 1 else looks.sum(dim=1)  # of all pairs
+    values = expected["V O"].flatten()
+    apart = squares["V O"].flatten() > residual.limit**2 * values
+    return all(
+        sums_agree(a, b, head, looks, values, residual.limit)
+        for head in torch.nonzero(apart).flatten().tolist()
+    )
+
+
+class _Rows:
+    """Squared distances of rows, and those that rounding explains, gathered slice by slice."""
+
+    def __init__(self) -> None:
+        self._squares: list[Tensor] = []
+        self._expected: list[Tensor] = []
+
+    def add(self, difference: Tensor, expected: Tensor) -> None:
+        self._squares.append(difference.square().sum(dim=1))
+        self._expected.append(expected)
+
+    def note(self, found: Match, name: str, numbers: int) -> None:
+        for residual in judged(name, torch.cat(self._squares), torch.cat(self._expected), numbers):
+            found.note(name, residual)
+
+
+def _note_numbers(found: Match, name: str, difference: Tensor, expected: Tensor) -> None:
+    """Numbers that no symmetry mixes: each counts by itself."""
+    for residual in judged(name, difference.square(), expected, 1):
+        found.note(name, residual)
+
+
+def _compare_norm(ours: Checkpoint, theirs: Checkpoint, name: str, found: Match) -> None:
+    """After a sum a norm's scale and shift are its own: they move with the basis only."""
+    basis = found.bases.get(0)
+    other = theirs.prefix + name.removeprefix(ours.prefix)
+    values = zip(ours.norm(name), theirs.norm(other), strict=True)
+    offs = zip(norm_variances(ours, name), norm_variances(theirs, other), strict=True)
+    for part, (value, theirs_value), (off, theirs_off) in zip(
+        ("weight", "bias"), values, offs, strict=True
+    ):
+        if basis is not None:
+            value = basis.square().T @ value if part == "weight" else value @ basis
+            off = basis.square().T @ off
+        _note_numbers(found, f"{name}.{part}", value - theirs_value, off + theirs_off)
+
+
+def compare_readers(ours: Checkpoint, theirs: Checkpoint, found: Match) -> None:
+    """Compare all that reads the last stream, and all that touches none."""
+    if ours.hidden_head:
+        _compare_classifier(ours, theirs, found)
+    elif ours.last_norm and not ours.family.post_norm and ours.gives_hidden_states:
+        _compare_norm(ours, theirs, ours.last_norm, found)
+    for head, their_head in zip(ours.heads.values(), theirs.heads.values(), strict=True):
+        _compare_head(ours, theirs, head, their_head, found)
+    for name in ours.others:
+        other_name = name
+        if name not in theirs.files:
+            other_name = theirs.prefix + name.removeprefix(ours.prefix)
+        if other_name in theirs.files:  # else a decoder that shares its tensor with the embedding
+            _compare_plain(ours.files.read(name), theirs.files.read(other_name), name, found)
+    for own, of in ours.tied_decoder.items():
+        if own in theirs.files:
+            _compare_plain(ours.files.read(of), theirs.files.read(own), own, found)
+
+
+def _compare_head(
+    ours: Checkpoint, theirs: Checkpoint, head: Head, other: Head, found: Match
+) -> None:
+    basis = found.bases.get(last_stream(ours))
+    weights, constants = _Rows(), _Rows()
+    for one, two in zip(_folded_rows(ours, head), _folded_rows(theirs, other), strict=True):
+        a = one.weight if basis is None else one.weight @ basis
+        b = two.weight
+        if found.unseen is not None:
+            b = b - torch.outer(b @ found.unseen, found.unseen) / ours.D
+        weights.add(a - b, one.off_weight + two.off_weight)
+        constants.add((one.constant - two.constant)[:, None], one.off_constant + two.off_constant)
+    weights.note(found, other.weight, ours.D)
+    constants.note(found, other.bias or other.weight, 1)
+
+
+@dataclass(frozen=True)
+class _FoldedRows:
+    """Rows of a head that read the plain normalised stream, and how far rounding leaves them."""
+
+    weight: Tensor
+    constant: Tensor
+    off_weight: Tensor
+    off_constant: Tensor
+
+
+def _folded_rows(checkpoint: Checkpoint, head: Head) -> Iterator[_FoldedRows]:
+    norm = scale, shift = checkpoint.norm(checkpoint.last_norm)
+    off_scale, off_shift = norm_variances(checkpoint, checkpoint.last_norm)
+    centred = checkpoint.settings.norm == "layer"
+    biases = checkpoint.files.read(head.bias) if head.bias else None
+    at = 0
+    for stored in checkpoint.files.chunks(head.weight, ROWS):
+        rows, off = stored.double(), spread(stored).square()
+        bias = off_bias = torch.zeros(len(rows), dtype=torch.float64)
+        if biases is not None:
+            bias, off_bias = (
+                part[at : at + len(rows)] for part in (biases.double(), spread(biases).square())
+            )
+        squares = rows.square()
+        weight, constant = folded_head(rows, bias, norm, centred)
+        yield _FoldedRows(
+            weight,
+            constant,
+            off @ scale.square() + squares @ off_scale,
+            off_bias + off @ shift.square() + squares @ off_shift,
+        )
+        at += len(rows)
+
+
+def _compare_plain(a: Tensor, b: Tensor, name: str, found: Match) -> None:
+    """Tensors that no symmetry moves: number by number."""
+    if a.shape == b.shape and a.dtype.is_floating_point and a.numel():
+        expected = spread(a).square() + spread(b).square()
+        _note_numbers(found, name, a.double() - b.double(), expected)
+    elif a.shape != b.shape or not torch.equal(a, b):
+        found.note(name, Residual(name, None, float("inf"), 1.0))
+
+
+def _compare_classifier(ours: Checkpoint, theirs: Checkpoint, found: Match) -> None:
+    assert ours.hidden_head is not None
+    first, _, _, last = ours.hidden_head
+    two = classifier(theirs)
+    one = reads, writes = classifier(ours, found.bases.get(last_stream(ours)))
+    order, scale = found.hidden or (torch.arange(len(reads)), reads.new_ones(len(reads)))
+    moved = reads[order] * scale[:, None, None], writes[order] / scale[:, None, None]
+    expected = [
+        expected_product_squares(net, _classifier_variances(checkpoint))
+        for net, checkpoint in ((one, ours), (two, theirs))
+    ]
+    squares = product_squares(moved, two)
+    for residual in judged(first, squares, expected[0][order] + expected[1], ours.D):
+        found.note(first, residual)
+    _compare_plain(ours.files.read(last), theirs.files.read(last), last, found)
+
+
+def _classifier_variances(checkpoint: Checkpoint) -> tuple[Tensor, Tensor]:
+    assert checkpoint.hidden_head is not None
+    w1, b1, w2, _ = (spread(checkpoint.files.read(n)).square() for n in checkpoint.hidden_head)
+    return torch.cat([w1, b1[None]]).T.unsqueeze(-1), w2.unsqueeze(-1)
