@@ -7,7 +7,7 @@ from torch import Tensor
 
 from transformer_nfn.group import GroupElement
 from transformer_nfn.identity.bases import find_basis
-from transformer_nfn.identity.canonical import rotated
+from transformer_nfn.identity.canonical import Bases, rotated
 from transformer_nfn.identity.heads import (
     Heads,
     between,
@@ -25,7 +25,6 @@ class BlockMatch:
     Attributes:
         element: The group element.
         bases: Of the streams that attention and MLP write, where they were not known before.
-        moved: The first block's canonical weights after both.
         condition: The largest condition number of M and N.
         loose: Heads of the second block for which no M or N was found that carries one pair of
             factors to the other: without full rank there is none, or many.
@@ -34,14 +33,9 @@ class BlockMatch:
 
     element: GroupElement
     bases: tuple[Tensor | None, Tensor | None]
-    moved: WeightBatch
     condition: float
     loose: tuple[int, ...]
     distances: Tensor
-
-
-#: Of the streams that attention reads, that it writes and the MLP reads, that the MLP writes.
-Bases = tuple[Tensor | None, Tensor | None, Tensor | None]
 
 
 def match_block(
@@ -95,13 +89,11 @@ def match_block(
         torch.linalg.cond(k) if size is None else size.amax(-1) / size.amin(-1),
         torch.linalg.cond(v),
     )
-    moved = element(start)
     return BlockMatch(
         element,
         (middle, last),
-        moved,
         max(c.nan_to_num(nan=torch.inf).max().item() for c in conditions),
-        _loose(Heads.of(moved), b, conditions, rounding),
+        _loose(Heads.of(element(start)), b, conditions, rounding),
         cost.flatten(2).flatten(0, 1),
     )
 

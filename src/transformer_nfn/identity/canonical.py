@@ -24,6 +24,9 @@ from transformer_nfn.space import Index, WeightBatch
 
 #: Scale and shift of a norm.
 Norm = tuple[Tensor, Tensor]
+#: Of the stream that attention reads, of the one it writes and the MLP reads, and of the one the
+#: MLP writes; None is the identity.
+Bases = tuple[Tensor | None, Tensor | None, Tensor | None]
 
 #: Where each reader has the axis of the stream, and which half of the block it belongs to.
 READERS: Mapping[str, tuple[int, int]] = {
@@ -176,15 +179,12 @@ def value_constant(bias: Tensor, O: Tensor) -> Tensor:
     return torch.einsum("hv,hvx->x", bias, O)
 
 
-def rotated(
-    canonical: WeightBatch, bases: tuple[Tensor | None, Tensor | None, Tensor | None]
-) -> WeightBatch:
+def rotated(canonical: WeightBatch, bases: Bases) -> WeightBatch:
     """Canonical weights in other bases of the streams: readers Rᵀ W, writers W R.
 
     Args:
         canonical: The weights.
-        bases: R of the stream that attention reads, of the one it writes and the MLP reads, and of
-            the one the MLP writes; None is the identity.
+        bases: R of each stream.
     """
     block = {name: tensor[0, 0, 0] for name, tensor in canonical.tensors.items()}
     D = canonical.spec.sizes["D"]

@@ -4,7 +4,7 @@ Whoever found the element, and how, does not matter here: a certificate from els
 the same way. Embeddings and heads are read in slices.
 """
 
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -13,14 +13,15 @@ from torch import Tensor
 from transformer_nfn.checkpoints import Checkpoint, Head
 from transformer_nfn.group import GroupElement
 from transformer_nfn.identity.acting import canonical_block, folded_head, reading
-from transformer_nfn.identity.canonical import Norm, Rules, rotated, undressed
+from transformer_nfn.identity.canonical import Bases, Norm, Rules, rotated, undressed
+from transformer_nfn.identity.coherence import DRAWS, Leaning, leaning_tensors
 from transformer_nfn.identity.element import NetElement, last_stream, streams
 from transformer_nfn.identity.found import Match
 from transformer_nfn.identity.heads import Heads, sums_agree
 from transformer_nfn.identity.outermatch import ROWS, classifier, row_slices
 from transformer_nfn.identity.probes import seen
 from transformer_nfn.identity.residuals import Residual, judged, judged_units
-from transformer_nfn.identity.rounding import spread
+from transformer_nfn.identity.rounding import jittered, spread
 from transformer_nfn.identity.units import (
     Units,
     both,
@@ -34,6 +35,9 @@ from transformer_nfn.identity.units import (
 from transformer_nfn.identity.variance import block_variances, norm_variances
 from transformer_nfn.space import WeightBatch
 
+#: From so many times its limit on a residual is a suspicion.
+_SUSPICIOUS = 2.0
+
 
 def judge(ours: Checkpoint, theirs: Checkpoint, element: NetElement) -> Match:
     """What an element leaves between two checkpoints, unit by unit."""
@@ -42,8 +46,7 @@ def judge(ours: Checkpoint, theirs: Checkpoint, element: NetElement) -> Match:
     for number, group in enumerate(element.blocks):
         first, middle, last = (element.bases.get(s) for s in streams(ours, number))
         pair = BlockPair.of(ours, theirs, number, element.unseen)
-        moved = group(rotated(pair.ours, (first, middle, last)))
-        compare_block(pair, group, moved, found)
+        compare_block(pair, group, (first, middle, last), found)
     compare_readers(ours, theirs, found)
     return found
 
@@ -51,13 +54,18 @@ def judge(ours: Checkpoint, theirs: Checkpoint, element: NetElement) -> Match:
 def compare_writers(ours: Checkpoint, theirs: Checkpoint, found: Match) -> None:
     """All that is written into the first stream from outside the blocks, and norms after sums."""
     basis = found.bases.get(0)
+    pairs = [(ours, theirs), *_rounded(ours, theirs)]
     for name, other in zip(ours.writers, theirs.writers, strict=True):
         rows = _Rows()
-        for (a, off_a), (b, off_b) in zip(
-            row_slices(ours, name), row_slices(theirs, other), strict=True
-        ):
-            moved = seen(ours, a) if basis is None else seen(ours, a) @ basis
-            rows.add(moved - seen(theirs, b), off_a + off_b)
+        slices = [
+            zip(row_slices(one, name), row_slices(two, other), strict=True) for one, two in pairs
+        ]
+        for ((a, off_a), (b, off_b)), *again in zip(*slices, strict=True):
+            left = [
+                _turned(seen(ours, one), basis) - seen(theirs, two)
+                for one, two in [(a, b), *((one - a, two - b) for (one, _), (two, _) in again)]
+            ]
+            rows.add(left[0], off_a + off_b, left[1:])
         rows.note(found, name, ours.D)
     if ours.family.post_norm:
         for name in ours.norm_names:
@@ -76,6 +84,8 @@ class BlockPair:
         variances: Of both.
         raw: The second as it is stored.
         norms: Those that the second reads.
+        rounded: For the number of a draw both blocks less what they are when their files are
+            rounded once more, at random.
     """
 
     number: int
@@ -85,31 +95,49 @@ class BlockPair:
     variances: tuple[WeightBatch, WeightBatch]
     raw: WeightBatch
     norms: tuple[Norm, Norm]
+    rounded: Callable[[int], tuple[WeightBatch, WeightBatch]]
 
     @staticmethod
     def of(ours: Checkpoint, theirs: Checkpoint, number: int, unseen: Tensor | None) -> "BlockPair":
         """Read them."""
         raw, norms = theirs.block(number), reading(theirs, number)
+        own = canonical_block(ours, number)
+        other = undressed(raw, norms, Rules.of(theirs), unseen)
+
+        def rounded(draw: int) -> tuple[WeightBatch, WeightBatch]:
+            one, two = _rounded(ours, theirs)[draw]
+            again = undressed(two.block(number), reading(two, number), Rules.of(two), unseen)
+            return minus(canonical_block(one, number), own), minus(again, other)
+
         return BlockPair(
             number,
             ours.block_name(number),
-            canonical_block(ours, number),
-            undressed(raw, norms, Rules.of(theirs), unseen),
+            own,
+            other,
             (block_variances(ours, number), block_variances(theirs, number)),
             raw,
             norms,
+            rounded,
         )
 
 
-def compare_block(pair: BlockPair, element: GroupElement, moved: WeightBatch, found: Match) -> None:
+def compare_block(
+    pair: BlockPair,
+    element: GroupElement,
+    bases: Bases,
+    found: Match,
+    loose: Sequence[int] = (),
+) -> None:
     """All units of a block.
 
     Args:
         pair: Both blocks.
         element: What is said to carry the first to the second.
-        moved: What it makes of the first, in the bases of the second.
+        bases: Of the streams.
         found: Where residuals are noted.
+        loose: Heads that the element explains only by their products.
     """
+    moved = element(rotated(pair.ours, bases))
     expected = both(
         in_order_of(expected_squares(pair.ours, pair.variances[0]), element),
         expected_squares(pair.theirs, pair.variances[1]),
@@ -122,11 +150,32 @@ def compare_block(pair: BlockPair, element: GroupElement, moved: WeightBatch, fo
             found.by_products.append(f"{pair.place}: V O of heads that look alike")
             continue
         found.note(pair.place, residual)
-        if beyond:
+        # Only what is far beyond rounding is worth a suspicion: a difference that is rounding
+        # would point at itself.
+        if residual.ratio > _SUSPICIOUS:
             units = residual.beyond or range(squares[residual.kind].numel())
             suspected.setdefault(residual.kind, units)
+    if not found.failures:
+        left = minus(moved, pair.theirs)
+        roundings = _roundings(pair, element, bases)
+        for residual in leaning_tensors(pair.theirs, left, roundings, loose):
+            found.note(pair.place, residual)
     if suspected:
         found.repaired[pair.number] = with_units_of(pair.theirs, moved, suspected)
+
+
+def _roundings(pair: BlockPair, element: GroupElement, bases: Bases) -> list[WeightBatch]:
+    """What rounding both files again leaves between two blocks, in the second's coordinates."""
+    found = []
+    for draw in range(DRAWS):
+        one, two = pair.rounded(draw)
+        found.append(minus(element(rotated(one, bases)), two))
+    return found
+
+
+def minus(one: WeightBatch, two: WeightBatch) -> WeightBatch:
+    """The difference of two blocks."""
+    return WeightBatch(two.spec, {name: one[name] - two[name] for name in two})
 
 
 def _shared_values(
@@ -146,19 +195,34 @@ def _shared_values(
     )
 
 
+def _rounded(ours: Checkpoint, theirs: Checkpoint) -> list[tuple[Checkpoint, Checkpoint]]:
+    """Both files rounded once more, at random, and not in the same way: else nothing is left."""
+    return [
+        (jittered(ours, seed=2 * draw), jittered(theirs, seed=2 * draw + 1))
+        for draw in range(DRAWS)
+    ]
+
+
+def _turned(rows: Tensor, basis: Tensor | None) -> Tensor:
+    return rows if basis is None else rows @ basis
+
+
 class _Rows:
-    """Squared distances of rows, and those that rounding explains, gathered slice by slice."""
+    """Differences of rows, and what rounding explains of them, gathered slice by slice."""
 
     def __init__(self) -> None:
         self._squares: list[Tensor] = []
         self._expected: list[Tensor] = []
+        self._leaning = Leaning()
 
-    def add(self, difference: Tensor, expected: Tensor) -> None:
+    def add(self, difference: Tensor, expected: Tensor, roundings: Sequence[Tensor]) -> None:
         self._squares.append(difference.square().sum(dim=1))
         self._expected.append(expected)
+        self._leaning.add(difference, roundings, expected)
 
     def note(self, found: Match, name: str, numbers: int) -> None:
-        for residual in judged(name, torch.cat(self._squares), torch.cat(self._expected), numbers):
+        squares, expected = torch.cat(self._squares), torch.cat(self._expected)
+        for residual in (*judged(name, squares, expected, numbers), *self._leaning.found(name)):
             found.note(name, residual)
 
 
@@ -206,16 +270,26 @@ def _compare_head(
     ours: Checkpoint, theirs: Checkpoint, head: Head, other: Head, found: Match
 ) -> None:
     basis = found.bases.get(last_stream(ours))
-    weights, constants = _Rows(), _Rows()
-    for one, two in zip(_folded_rows(ours, head), _folded_rows(theirs, other), strict=True):
-        a = one.weight if basis is None else one.weight @ basis
-        b = two.weight
-        if found.unseen is not None:
-            b = b - torch.outer(b @ found.unseen, found.unseen) / ours.D
-        weights.add(a - b, one.off_weight + two.off_weight)
-        constants.add((one.constant - two.constant)[:, None], one.off_constant + two.off_constant)
+    unseen = found.unseen
+    weights = _Rows()
+    constants = []
+    pairs = [(ours, theirs), *_rounded(ours, theirs)]
+    slices = [
+        zip(_folded_rows(one, head), _folded_rows(two, other), strict=True) for one, two in pairs
+    ]
+    for (one, two), *again in zip(*slices, strict=True):
+        left = []
+        for a, b in [(one, two), *again]:
+            rows = b.weight
+            if unseen is not None:
+                rows = rows - torch.outer(rows @ unseen, unseen) / ours.D
+            left.append(_turned(a.weight, basis) - rows)
+        off = one.off_weight + two.off_weight
+        weights.add(left[0], off, [rows - left[0] for rows in left[1:]])
+        constants.append((one.constant - two.constant, one.off_constant + two.off_constant))
     weights.note(found, other.weight, ours.D)
-    constants.note(found, other.bias or other.weight, 1)
+    differences, offs = map(torch.cat, zip(*constants, strict=True))
+    _note_numbers(found, other.bias or other.weight, differences, offs)
 
 
 @dataclass(frozen=True)

@@ -84,4 +84,5 @@ def _match_one(
     found.condition = max(found.condition, result.condition)
     if result.loose:
         found.by_products.append(f"{pair.place}: head {result.loose[0]}")
-    compare_block(pair, result.element, result.moved, found)
+    bases = found.bases.get(first), found.bases.get(middle), found.bases.get(last)
+    compare_block(pair, result.element, bases, found, result.loose)

@@ -13,6 +13,8 @@ def unit_name(checkpoint: Checkpoint, place: str, residual: Residual) -> str:
         residual: What is off.
     """
     if residual.kind == place:
+        if residual.leans:
+            return f"{place}, in one direction"
         return place if residual.unit is None else f"{place}, row {residual.unit}"
     names = []
     for matrix in checkpoint.family.matrices:
@@ -29,6 +31,8 @@ def _which(checkpoint: Checkpoint, residual: Residual) -> str:
     if residual.kind in ("bO", "bB", "bdown"):
         return ""
     heads = residual.kind in ("Q K", "V O")
+    if residual.leans:
+        return "in one direction"
     if residual.unit is None:
         return "all heads together" if heads else "all neurons together"
     if not heads:

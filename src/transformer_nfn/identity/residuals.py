@@ -30,6 +30,7 @@ class Residual:
         value: The distance, in multiples of what rounding does to both files.
         limit: What it may be at most.
         beyond: All units of the kind that are beyond their limit.
+        leans: Whether it is the strongest direction of the difference, and not its size.
     """
 
     kind: str
@@ -37,6 +38,7 @@ class Residual:
     value: float
     limit: float
     beyond: tuple[int, ...] = ()
+    leans: bool = False
 
     @property
     def ratio(self) -> float:

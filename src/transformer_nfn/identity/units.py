@@ -75,7 +75,11 @@ def numbers_in(kind: str, D: int) -> int:
 
 
 def with_units_of(
-    theirs: WeightBatch, ours: WeightBatch, suspected: Mapping[str, Collection[int]]
+    theirs: WeightBatch,
+    ours: WeightBatch,
+    suspected: Mapping[str, Collection[int]],
+    *,
+    heads: bool = False,
 ) -> WeightBatch:
     """A canonical block in which some units are those of another in the same coordinates.
 
@@ -83,6 +87,7 @@ def with_units_of(
         theirs: The block.
         ours: Where the units come from.
         suspected: Which units, by kind, counted through.
+        heads: Whether units of Q K are whole heads, also where RoPE has them in pairs.
     """
     block = {name: tensor.clone() for name, tensor in theirs.tensors.items()}
     for kind, units in suspected.items():
@@ -91,17 +96,20 @@ def with_units_of(
             counted = [axis for axis, label in enumerate(labels) if label in "hgma"]
             shape = [size if i in counted else 1 for i, size in enumerate(ours[name].shape[3:])]
             chosen = torch.zeros(shape, dtype=torch.bool)
-            chosen.view(-1)[_places(theirs, name, kind, units)] = True
+            chosen.view(-1)[_places(theirs, name, kind, units, heads)] = True
             block[name] = torch.where(chosen, ours[name], block[name])
     return WeightBatch(theirs.spec, block)
 
 
-def _places(batch: WeightBatch, name: str, kind: str, units: Collection[int]) -> list[int]:
+def _places(
+    batch: WeightBatch, name: str, kind: str, units: Collection[int], whole: bool
+) -> list[int]:
     """Which heads, groups or neurons of a tensor the units of a kind are."""
     sizes = batch.spec.sizes
     if kind not in ("Q K", "V O"):
         return sorted(units)
-    heads = {unit // (sizes["D_k"] // 2) for unit in units} if _in_pairs(batch, kind) else units
+    pairs = sizes["D_k"] // 2 if _in_pairs(batch, kind) and not whole else 1
+    heads = {unit // pairs for unit in units}
     inner = 1 if name in ("Q", "O") else sizes.get("heads_per_group", 1)
     return sorted({head // inner for head in heads})
 
