@@ -81,6 +81,7 @@ def facts(verdict: "Verdict") -> dict[str, Any]:
         "residual": _short(verdict.residual),
         "part_of_tolerance": _short(verdict.margin) if verdict.answer.same_function else None,
         "condition": _short(verdict.condition),
+        "unknown_settings": [key[:60] for key in verdict.unknown_settings] or None,
         "witness": None,
     }
     if (witness := verdict.witness) is not None:
