@@ -21,6 +21,7 @@ from transformer_nfn.checkpoints import (
     read_header,
 )
 from transformer_nfn.checkpoints.header import read_json_object
+from transformer_nfn.checkpoints.keys import read_settings
 from transformer_nfn.checkpoints.soundness import check_settings
 from transformer_nfn.hub import FingerprintTask
 from transformer_nfn.identity import (
@@ -42,8 +43,10 @@ HEADER = (
     f"{ROOM}header:read_header,_other_kind,_cut_short,_metadata,_entry,_counts,_check_places",
 )
 OPENING = (*HEADER, *(ROOM + name for name in ("tensorfiles", "places", "config", "checkpoint")))
-SOUNDNESS = tuple(ROOM + name for name in ("soundness", "layout", "family"))
-NAMES = tuple(f"{ROOM}families.{name}" for name in ("gpt2", "bert", "vit", "llama", "zoo"))
+SOUNDNESS = tuple(
+    ROOM + name for name in ("soundness", "agreement", "layout", "family", "keys", "rotary")
+)
+KEYS = (f"{ROOM}keys", f"{ROOM}rotary")
 
 
 @lru_cache
@@ -66,7 +69,18 @@ def header(data: bytes) -> None:
 def settings(data: bytes) -> None:
     """One config for every family."""
     config = read_json_object(data, "config.json")
-    any_of(lambda family: check_settings(family.settings(config), "config.json"), FAMILIES.values())
+    tables = [keys for family in FAMILIES.values() for keys in family.keys.values()]
+    any_of(lambda keys: check_settings(read_settings(keys, config, (), 2), "config.json"), tables)
+
+
+def config_seeds() -> list[bytes]:
+    """The small checkpoints' configs, and one that says all there is of positions and windows."""
+    rope = {"rope_type": "yarn", "rope_theta": 1e4, "factor": 4.0, "long_factor": [1.0, 2]}
+    window = {"use_sliding_window": True, "sliding_window": 4, "max_window_layers": 1}
+    kinds = {"layer_types": ["sliding_attention", "full_attention"]}
+    llama = {"num_attention_heads": 2, "rope_scaling": rope, "max_position_embeddings": 8}
+    configs = [base.config for base in bases()] + [llama | window, llama | window | kinds]
+    return [json.dumps(config).encode() for config in configs]
 
 
 def shards(data: bytes) -> None:
@@ -212,9 +226,9 @@ READERS = [
         "config",
         settings,
         _OPEN,
-        lambda: [json.dumps(b.config).encode() for b in bases()],
+        config_seeds,
         json_text,
-        (*NAMES, f"{ROOM}family"),
+        KEYS,
         110_000,
         4096,
     ),

@@ -68,6 +68,7 @@ def make_base(family: Family, **changes: int) -> Base:
     stream = [sizes["x"]]
     shapes: dict[str, list[int]] = {}
     prefix = family.prefixes[0]
+    parts = ("weight", "bias") if family.norm_shifts else ("weight",)
     for block in range(2):
         here = prefix + family.block.format(block)
         for matrix in family.matrices:
@@ -83,9 +84,9 @@ def make_base(family: Family, **changes: int) -> Base:
                 is_inner = matrix.bias_tensor in (None, "bA")
                 shapes[here + matrix.bias] = [math.prod(inner)] if is_inner else stream
         for norm in family.norms or ():
-            shapes |= {f"{here}{norm}.{part}": stream for part in ("weight", "bias")}
+            shapes |= {f"{here}{norm}.{part}": stream for part in parts}
     for norm in filter(None, (family.first_norm, family.last_norm)):
-        shapes |= {f"{prefix}{norm}.{part}": stream for part in ("weight", "bias")}
+        shapes |= {f"{prefix}{norm}.{part}": stream for part in parts}
     for writer in family.writers:
         shapes[prefix + writer.name] = [sizes[a] for a in writer.axes.split()]
     if not family.norms:
@@ -101,11 +102,13 @@ def make_config(family: Family) -> dict[str, Json]:
         return {"heads": 2, "tokens": 4, "block": family.name.removeprefix("zoo-")}
     kind = {"model_type": family.model_types[0]}
     if family.name == "gpt2":
-        return kind | {"n_head": 2, "architectures": ["GPT2LMHeadModel"]}
+        return kind | {"n_head": 2, "n_layer": 2, "architectures": ["GPT2LMHeadModel"]}
     config: dict[str, Json] = kind | {"num_attention_heads": 2, "hidden_act": "gelu"}
+    config |= {"num_hidden_layers": 2}
     if family.name == "llama":
         rope = {"rope_theta": 10000.0, "rope_type": "default"}
         config |= {"num_key_value_heads": 1, "rope_parameters": rope, "tie_word_embeddings": True}
+        config |= {"attention_bias": True, "mlp_bias": True}
     return config
 
 

@@ -34,6 +34,7 @@ def config(family: str, **changes: Any) -> transformers.PretrainedConfig:
         "vit": lambda **c: transformers.ViTConfig(**c),
         "llama": lambda **c: transformers.LlamaConfig(**c),
         "qwen2": lambda **c: transformers.Qwen2Config(**c),
+        "mistral": lambda **c: transformers.MistralConfig(**c),
     }
     sizes: dict[str, dict[str, Any]] = {
         "gpt2": {
@@ -50,6 +51,7 @@ def config(family: str, **changes: Any) -> transformers.PretrainedConfig:
         "vit": {**bert, "image_size": 12, "patch_size": 4, "num_labels": 5},
         "llama": llama,
         "qwen2": {**llama, "tie_word_embeddings": True},
+        "mistral": llama,
     }
     return made[family](**{**sizes[family], **changes})
 
@@ -60,6 +62,7 @@ CLASSES = {
     "vit": "ViTForImageClassification",
     "llama": "LlamaForCausalLM",
     "qwen2": "Qwen2ForCausalLM",
+    "mistral": "MistralForCausalLM",
 }
 
 

@@ -85,14 +85,15 @@ def test_only_named_tensors_change(tmp_path: Path) -> None:
 def test_head_counts_are_never_guessed(tmp_path: Path) -> None:
     folder = made.save(made.model("bert"), tmp_path)
     (folder / "config.json").unlink()
+    bert = {"model_type": "bert"}
     with pytest.raises(CheckpointError, match="--set num_attention_heads="):
-        Checkpoint(folder)
-    with Checkpoint(folder, options={"num_attention_heads": 3}) as checkpoint:
+        Checkpoint(folder, options=bert)
+    with Checkpoint(folder, options={**bert, "num_attention_heads": 3}) as checkpoint:
         assert checkpoint.spec.sizes["heads"] == 3
     with pytest.raises(CheckpointError, match="5 heads do not divide the 24 columns"):
-        Checkpoint(folder, options={"num_attention_heads": 5})
-    with pytest.raises(CheckpointError, match="should be int, not 'many'"):
-        Checkpoint(folder, options={"num_attention_heads": "many"})
+        Checkpoint(folder, options={**bert, "num_attention_heads": 5})
+    with pytest.raises(CheckpointError, match="should be int from 1, not 'many'"):
+        Checkpoint(folder, options={**bert, "num_attention_heads": "many"})
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,7 @@
 import pytest
 import torch
 from transformers.models.llama.modeling_llama import LlamaRMSNorm
+from transformers.models.mistral.modeling_mistral import MistralRMSNorm
 from transformers.models.qwen2.modeling_qwen2 import Qwen2RMSNorm
 
 
@@ -12,5 +13,5 @@ def exact_norms(monkeypatch: pytest.MonkeyPatch) -> None:
         size = x.square().mean(-1, keepdim=True) + self.variance_epsilon
         return self.weight * (x * torch.rsqrt(size))
 
-    for norm in (LlamaRMSNorm, Qwen2RMSNorm):
+    for norm in (LlamaRMSNorm, MistralRMSNorm, Qwen2RMSNorm):
         monkeypatch.setattr(norm, "forward", forward)

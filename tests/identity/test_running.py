@@ -11,6 +11,8 @@ from transformer_nfn.checkpoints import Checkpoint, CheckpointError
 from transformer_nfn.group import relative_error
 from transformer_nfn.identity.running import check_runnable, run
 
+#: Of 9 tokens the last ones do not see the first.
+QWEN2_WINDOW = {"use_sliding_window": True, "sliding_window": 3}
 CASES: list[tuple[str, str, dict[str, Any], str]] = [
     ("gpt2", "GPT2LMHeadModel", {}, "lm_head"),
     ("gpt2", "GPT2LMHeadModel", {"activation_function": "relu"}, "lm_head"),
@@ -18,6 +20,10 @@ CASES: list[tuple[str, str, dict[str, Any], str]] = [
     ("bert", "BertForMaskedLM", {}, "logits"),
     ("bert", "BertModel", {}, "hidden"),
     ("bert", "BertForSequenceClassification", {"num_labels": 3}, "classifier"),
+    ("bert", "BertForTokenClassification", {"num_labels": 3}, "classifier"),
+    ("bert", "BertForNextSentencePrediction", {}, "cls.seq_relationship"),
+    ("gpt2", "GPT2LMHeadModel", {"is_causal": False}, "lm_head"),
+    ("gpt2", "GPT2ForTokenClassification", {"num_labels": 3}, "classifier"),
     ("vit", "ViTForImageClassification", {}, "classifier"),
     ("vit", "ViTForImageClassification", {"qkv_bias": False}, "classifier"),
     ("llama", "LlamaForCausalLM", {}, "lm_head"),
@@ -37,7 +43,19 @@ CASES: list[tuple[str, str, dict[str, Any], str]] = [
         },
         "lm_head",
     ),
+    ("llama", "LlamaForTokenClassification", {"num_labels": 3}, "score"),
+    ("llama", "LlamaForCausalLM", {"is_causal": False}, "lm_head"),
     ("qwen2", "Qwen2ForCausalLM", {}, "lm_head"),
+    ("qwen2", "Qwen2ForCausalLM", {**QWEN2_WINDOW, "max_window_layers": 1}, "lm_head"),
+    (
+        "qwen2",
+        "Qwen2ForCausalLM",
+        {**QWEN2_WINDOW, "layer_types": ["sliding_attention", "full_attention"]},
+        "lm_head",
+    ),
+    ("mistral", "MistralForCausalLM", {"sliding_window": 3}, "lm_head"),
+    ("mistral", "MistralForCausalLM", {"sliding_window": None}, "lm_head"),
+    ("mistral", "MistralForCausalLM", {"sliding_window": 3, "is_causal": False}, "lm_head"),
 ]
 
 
@@ -53,7 +71,7 @@ def test_it_is_the_function_of_transformers(
         given = run(checkpoint, inputs)[head]
     # RoPE's angles are float32 in transformers.
     assert relative_error(given.reshape(wanted.shape), wanted) < (
-        1e-6 if family in ("llama", "qwen2") else 1e-12
+        1e-6 if family in ("llama", "qwen2", "mistral") else 1e-12
     )
 
 
@@ -62,5 +80,64 @@ def test_unknown_functions_are_refused(tmp_path: Path) -> None:
     with (
         Checkpoint(tmp_path, options={"activation_function": "mystery"}) as checkpoint,
         pytest.raises(CheckpointError, match="activation 'mystery'"),
+    ):
+        check_runnable(checkpoint)
+
+
+def test_a_window_of_another_size_is_another_function(tmp_path: Path) -> None:
+    folder = made.save(made.model("mistral", sliding_window=3), tmp_path)
+    (inputs,) = made.inputs("mistral").values()
+    outputs = []
+    for window in (3, 4):
+        with Checkpoint(folder, options={"sliding_window": window}) as checkpoint:
+            outputs.append(run(checkpoint, inputs)["lm_head"])
+    assert torch.equal(outputs[0][:, :3], outputs[1][:, :3])
+    assert relative_error(outputs[0][:, 3:], outputs[1][:, 3:]) > 0.01
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("cls", ["BertModel", "BertForPreTraining"])
+def test_all_outputs_of_bert_and_its_token_types(cls: str, tmp_path: Path) -> None:
+    made.save(made.model("bert", cls=cls, type_vocab_size=3), tmp_path, torch.float64)
+    (ids,) = made.inputs("bert").values()
+    types = torch.arange(ids.numel()).view(ids.shape) % 3
+    theirs = made.load(tmp_path, torch.float64)(input_ids=ids, token_type_ids=types)
+    names = {
+        "BertModel": {"hidden": "last_hidden_state", "pooler.dense": "pooler_output"},
+        "BertForPreTraining": {
+            "logits": "prediction_logits",
+            "cls.seq_relationship": "seq_relationship_logits",
+        },
+    }[cls]
+    with Checkpoint(tmp_path) as checkpoint:
+        given = run(checkpoint, torch.stack([ids, types], dim=1))
+        plain = run(checkpoint, ids)
+    assert set(given) == set(names)
+    for ours, name in names.items():
+        assert relative_error(given[ours], theirs[name]) < 1e-12
+    first = next(iter(names))
+    assert relative_error(plain[first], given[first]) > 0.01
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("act", ["tanh", "gelu_fast"])
+def test_the_pooler_of_vit(act: str, tmp_path: Path) -> None:
+    net = made.model("vit", cls="ViTModel", pooler_act=act, pooler_output_size=7)
+    made.save(net, tmp_path, torch.float64)
+    (images,) = made.inputs("vit").values()
+    theirs = made.load(tmp_path, torch.float64)(pixel_values=images.double())
+    with Checkpoint(tmp_path) as checkpoint:
+        given = run(checkpoint, images)
+    assert set(given) == {"hidden", "pooler.dense"}
+    assert relative_error(given["hidden"], theirs.last_hidden_state) < 1e-12
+    assert relative_error(given["pooler.dense"], theirs.pooler_output) < 1e-9
+
+
+def test_rotary_positions_without_their_numbers(tmp_path: Path) -> None:
+    made.save(made.model("llama"), tmp_path)
+    rope = {"rope_theta": 10000.0, "rope_type": "linear"}
+    with (
+        Checkpoint(tmp_path, options={"rope_parameters": rope}) as checkpoint,
+        pytest.raises(CheckpointError, match="of kind linear need a number factor"),
     ):
         check_runnable(checkpoint)

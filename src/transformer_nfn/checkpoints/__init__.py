@@ -4,8 +4,9 @@ from transformer_nfn.checkpoints.checkpoint import Checkpoint, Head
 from transformer_nfn.checkpoints.config import parse_option
 from transformer_nfn.checkpoints.errors import CheckpointError, UnreadableError
 from transformer_nfn.checkpoints.families import FAMILIES
-from transformer_nfn.checkpoints.family import Family, Rope, Settings, Writer
+from transformer_nfn.checkpoints.family import Family, Writer
 from transformer_nfn.checkpoints.header import Entry, Header, read_header, read_json_object
+from transformer_nfn.checkpoints.settings import Rope, Settings
 from transformer_nfn.checkpoints.tensorfiles import TensorFiles
 from transformer_nfn.checkpoints.writing import rewrite
 

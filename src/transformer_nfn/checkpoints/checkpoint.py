@@ -10,13 +10,15 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from transformer_nfn.checkpoints import soundness
-from transformer_nfn.checkpoints.config import read_config
+from transformer_nfn.checkpoints import agreement, soundness
+from transformer_nfn.checkpoints.config import read_config, read_model_type
 from transformer_nfn.checkpoints.errors import CheckpointError
 from transformer_nfn.checkpoints.families import recognise
-from transformer_nfn.checkpoints.family import Settings, Writer
+from transformer_nfn.checkpoints.family import Reader, Writer
+from transformer_nfn.checkpoints.keys import read_settings
 from transformer_nfn.checkpoints.layout import pack, unpack
 from transformer_nfn.checkpoints.places import Place
+from transformer_nfn.checkpoints.settings import Settings
 from transformer_nfn.checkpoints.tensorfiles import TensorFiles
 from transformer_nfn.space import WeightBatch
 
@@ -72,19 +74,20 @@ class Checkpoint:
         self.files = TensorFiles(path)
         try:
             self.family, self.prefix = recognise(self.files.entries, str(path))
-            self.config = {**read_config(self.files, self.family, config), **(options or {})}
-            kind = self.config.get("model_type", self.family.model_types[0])
-            if kind not in self.family.model_types:
-                raise CheckpointError(
-                    f"{path}: config.json says {kind!r:.60}, the tensors' names say "
-                    f"{' or '.join(self.family.model_types)}"
-                )
-            self.settings: Settings = self.family.settings(self.config)
-            soundness.check_settings(self.settings, str(self.path))
+            given = dict(options or {})
+            stated = read_config(self.files, self.family, config)
+            self.config = {**stated, **given}
+            kind = read_model_type(self.family, self.config, given, str(path))
+            self._keys = self.family.keys[kind]
             self.blocks = soundness.count_blocks(self.files, self.family, self.block_name)
-            stated = self.config.get("head_dim")
+            if stated:
+                agreement.check_block_count(self.files, self._keys, self.config, self.blocks)
+            self.settings: Settings = read_settings(
+                self._keys, self.config, self.files.entries, self.blocks
+            )
+            soundness.check_settings(self.settings, str(self.path))
             self.spec = soundness.read_spec(
-                self.files, self.family, self.block_name(0), self.settings, stated
+                self.files, self.family, self.block_name(0), self.settings
             )
             self._check()
         except BaseException:
@@ -95,7 +98,13 @@ class Checkpoint:
         """Every tensor that is there must have the shape that the others ask for."""
         names = [self.block_name(number) for number in range(self.blocks)]
         soundness.check_blocks(self.files, self.family, self.spec, names)
-        soundness.check_norms(self.files, self.norm_names, self.D)
+        stem = self.prefix + self.family.block.partition("{}")[0]
+        agreement.check_owned(self.files, self.family, stem, self._block_tensors)
+        shifts = self.family.norm_shifts
+        soundness.check_norms(self.files, self.norm_names, self.D, shifts=shifts)
+        sizes = {**self.spec.sizes, "blocks": self.blocks}
+        agreement.check_sizes(self.files, self._keys, self.config, sizes, self.name)
+        agreement.check_biases(self.files, self._keys.biases, self.config, names)
         if not self.writers and self.family.norms is not None:
             raise CheckpointError(f"{self.path} has no embedding")
         soundness.check_writers(self.files, self.family, self.writers)
@@ -139,6 +148,12 @@ class Checkpoint:
             for matrix in self.family.matrices
         }
         return max(kinds, key=lambda kind: torch.finfo(kind).eps)
+
+    @property
+    def unknown_settings(self) -> dict[str, Any]:
+        """Keys of the config of which nobody knows what they do, and their values."""
+        known = self._keys.known
+        return {name: value for name, value in self.config.items() if name not in known}
 
     # ------------------------------------------------------------------------------- names
 
@@ -195,12 +210,43 @@ class Checkpoint:
         for reader in self.family.readers:
             name = reader.name if reader.own else self.name(reader.name)
             own = f"{name}.weight"
-            bias = f"{name}.bias" if f"{name}.bias" in self.files else None
-            if own in self.files:
+            bias = self._bias_of(reader, name)
+            if own in self.files and not self._reads_pooled(name):
                 found[name] = Head(name, own, bias, False, own)
             elif reader.tied and self.settings.tied and self._predicts_tokens:
                 found[name] = Head(name, self.name(reader.tied), bias, True, own)
         return found
+
+    def _bias_of(self, reader: Reader, name: str) -> str | None:
+        """A bias that the model does not have is a tensor that nobody knows."""
+        there = reader.bias if isinstance(reader.bias, bool) else self._is_a(*reader.bias)
+        return f"{name}.bias" if there and f"{name}.bias" in self.files else None
+
+    def _is_a(self, *endings: str) -> bool:
+        """Whether the config's architectures name a model that ends so."""
+        return any(name.endswith(endings) for name in self._architectures)
+
+    @property
+    def _architectures(self) -> list[str]:
+        names = self.config.get("architectures")
+        return [n for n in names if isinstance(n, str)] if isinstance(names, list) else []
+
+    def _reads_pooled(self, name: str) -> bool:
+        """Whether a layer reads the pooler's output: as the config says, else if there is one."""
+        if name not in self.family.pooled or self._is_a("ForTokenClassification"):
+            return False
+        return bool(self._architectures) or self.name("pooler.dense.weight") in self.files
+
+    @cached_property
+    def pooled_heads(self) -> list[str]:
+        """Layers that read what the pooler makes of the first token, by their names."""
+        if self.name("pooler.dense") not in self.heads:
+            return []
+        return [
+            name
+            for name in self.family.pooled
+            if name not in self.heads and f"{name}.weight" in self.files
+        ]
 
     @property
     def _predicts_tokens(self) -> bool:
@@ -208,10 +254,8 @@ class Checkpoint:
 
         The first GPT-2 files have no prefix and a head; a bare model has neither.
         """
-        names = self.config.get("architectures")
-        if isinstance(names, list) and names:
-            endings = ("LMHeadModel", "ForCausalLM")
-            return any(isinstance(name, str) and name.endswith(endings) for name in names)
+        if self._architectures:
+            return self._is_a("LMHeadModel", "ForCausalLM")
         return bool(self.prefix) and "score.weight" not in self.files
 
     @cached_property
@@ -245,13 +289,7 @@ class Checkpoint:
     @cached_property
     def others(self) -> list[str]:
         """Tensors that neither write nor read the stream: heads' own layers, unknown ones."""
-        used = {
-            self.block_name(i) + name
-            for i in range(self.blocks)
-            for matrix in self.family.matrices
-            for name in (matrix.weight, matrix.bias)
-            if name
-        }
+        used = set(self._block_tensors)
         used |= {f"{norm}.{part}" for norm in self.norm_names for part in ("weight", "bias")}
         used |= set(self.writers) | set(self.hidden_head or ())
         used |= {name for head in self.heads.values() for name in (head.weight, head.bias) if name}
@@ -259,17 +297,29 @@ class Checkpoint:
             n for n in self.files if n not in used and not n.endswith(self.family.ignored or "\0")
         ]
 
+    @cached_property
+    def _block_tensors(self) -> set[str]:
+        """Names that the blocks' tensors may have."""
+        inside = {name for m in self.family.matrices for name in (m.weight, m.bias) if name}
+        for norm in self.family.norms or ():
+            inside |= {f"{norm}.weight", f"{norm}.bias"}
+        return {self.block_name(i) + name for i in range(self.blocks) for name in inside}
+
     @property
     def unknown(self) -> list[str]:
         """Those of `others` that this family's heads do not have: nobody knows what they do."""
-        known = ("cls.predictions.", "cls.seq_relationship.", "classifier.")
-        return [name for name in self.others if not name.startswith(known)]
+        known = tuple(f"{name}." for name in self.pooled_heads) + self.family.behind
+        return [name for name in self.others if not name.startswith(known or ("\0",))]
 
     @property
     def gives_hidden_states(self) -> bool:
-        """Whether its output is the stream itself, which no head reads."""
+        """Whether its output is the stream itself: of a model without a head, or where none is."""
+        if self.hidden_head is not None:
+            return False
+        if self._is_a("Model") and not self._is_a("LMHeadModel", "DoubleHeadsModel"):
+            return True
         heads = [name for name in self.heads if not name.endswith("pooler.dense")]
-        return not heads and self.hidden_head is None
+        return not heads and not self.pooled_heads
 
     # -------------------------------------------------------------------------------- tensors
 

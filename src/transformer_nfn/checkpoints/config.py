@@ -1,6 +1,7 @@
 """Where settings come from: config.json, a zoo net's metadata, options of the command line."""
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +27,46 @@ def read_config(files: TensorFiles, family: Family, given: str | Path | None) ->
         return dict(read_json_object(raw, f"metadata of {files.path}"))
     beside = files.folder / "config.json"
     return dict(read_json_file(beside)) if beside.exists() else {}
+
+
+def read_model_type(
+    family: Family, config: Mapping[str, Any], options: Mapping[str, Any], where: str
+) -> str:
+    """The model_type of a checkpoint, which decides what the keys of its config mean.
+
+    Names of tensors alone do not tell: Qwen3 and Gemma have those of Llama and more.
+
+    Args:
+        family: What the names of its tensors suggest.
+        config: Its config.json.
+        options: What the user says.
+        where: What was opened.
+
+    Raises:
+        CheckpointError: If nobody says it, it is another family's, or the model has code of its
+            own.
+    """
+    if family.norms is None:  # a zoo's net says what it is in its own metadata
+        return family.name
+    kind = options.get("model_type", config.get("model_type"))
+    first = family.model_types[0]
+    say = (
+        f"if it computes what {' or '.join(family.model_types)} does, as its tensors' names "
+        f'suggest, say --set model_type={first} (in Python options={{"model_type": "{first}"}})'
+    )
+    if "model_type" not in options and config.get("auto_map"):
+        raise CheckpointError(
+            f"{where}: config.json has auto_map, so the model runs code of its own, which is not "
+            f"read; {say}"
+        )
+    if kind is None:
+        raise CheckpointError(f"{where}: no config.json says its model_type; {say}")
+    if kind not in family.model_types:
+        raise CheckpointError(
+            f"{where}: config.json says {kind!r:.60}, the tensors' names say "
+            f"{' or '.join(family.model_types)}"
+        )
+    return str(kind)
 
 
 def parse_option(text: str) -> tuple[str, Any]:

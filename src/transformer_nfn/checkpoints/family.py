@@ -6,9 +6,8 @@ residual stream, `Reader` what else reads from it; all other tensors do not touc
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal
 
-from transformer_nfn.checkpoints.errors import CheckpointError
+from transformer_nfn.checkpoints.keys import Keys
 from transformer_nfn.space import Block
 
 
@@ -53,53 +52,13 @@ class Reader:
         name: Its weight is `name.weight`, its bias, if there is one, `name.bias`.
         own: The name stands without the family's prefix, as heads do.
         tied: The embedding it shares its weight with where the file has none of its own.
+        bias: Whether it may have a bias, or only in models of these names.
     """
 
     name: str
     own: bool = False
     tied: str | None = None
-
-
-@dataclass(frozen=True)
-class Rope:
-    """Rotary positions: base, and how long contexts change its frequencies."""
-
-    theta: float
-    kind: str = "default"
-    options: tuple[tuple[str, float], ...] = ()
-
-
-@dataclass(frozen=True)
-class Settings:
-    """What the tensors' shapes do not say; from config.json or options, never guessed.
-
-    Attributes:
-        heads: Attention heads.
-        groups: Key and value heads.
-        activation: Of the MLP.
-        eps: Of all norms.
-        norm: LayerNorm or RMSNorm.
-        causal: Whether a token sees only those before it.
-        tied: Whether a head without a tensor is the embedding.
-        rope: Rotary positions, if any.
-        sizes: Further sizes that only the function needs (image, patch, tokens).
-        flags: Further settings that change the function; two files must agree in them.
-    """
-
-    heads: int
-    groups: int
-    activation: str
-    eps: float
-    norm: Literal["layer", "rms"]
-    causal: bool
-    tied: bool = False
-    rope: Rope | None = None
-    sizes: tuple[tuple[str, int], ...] = ()
-    flags: tuple[tuple[str, Any], ...] = ()
-
-    def size(self, name: str) -> int:
-        """One of `sizes`."""
-        return dict(self.sizes)[name]
+    bias: bool | tuple[str, ...] = True
 
 
 @dataclass(frozen=True)
@@ -108,85 +67,47 @@ class Family:
 
     Attributes:
         name: What it is called.
-        model_types: What config.json calls it.
+        keys: For each model_type of config.json what its keys do.
         prefixes: What may stand before all names but those of heads.
         probe: A name, after a prefix, that only this family has.
         block: The name of block i, ``"h.{}."``.
         declared: The block's declaration for a given activation.
         matrices: The tensors of a block.
         norms: The norms of a block: before (or, post-norm, after) attention and MLP.
+        norm_shifts: Norms may have a shift beside their scale.
         first_norm: The norm of the embeddings, post-norm only.
         last_norm: The norm before the readers, pre-norm only.
         post_norm: Norms stand after the sum with the residual stream.
         skip: There are skip connections; not in the paper's nets.
         writers: Everything else that writes into the stream.
         readers: Everything else that reads from it.
+        pooled: Layers that read what `pooler.dense` makes of the first token, not the stream.
+        behind: Beginnings of names of tensors that read what a reader gives.
         ignored: Endings of names that are no weights.
         output_bias: The attention has an output bias, or a place for one.
-        settings: Reads config.json.
-        head: Whether the file has an output of its own, or gives its hidden states.
     """
 
     name: str
-    model_types: tuple[str, ...]
+    keys: Mapping[str, Keys]
     prefixes: tuple[str, ...]
     probe: str
     block: str
     declared: Callable[[str], Block]
     matrices: tuple[Matrix, ...]
     norms: tuple[str, str] | None
-    settings: Callable[[Mapping[str, Any]], Settings]
+    norm_shifts: bool = True
     first_norm: str | None = None
     last_norm: str | None = None
     post_norm: bool = False
     skip: bool = True
     writers: tuple[Writer, ...] = ()
     readers: tuple[Reader, ...] = ()
+    pooled: tuple[str, ...] = ()
+    behind: tuple[str, ...] = ()
     ignored: tuple[str, ...] = field(default=())
     output_bias: bool = True
 
-
-_MISSING = object()
-
-
-def setting(config: Mapping[str, Any], name: str, kind: type, default: Any = _MISSING) -> Any:
-    """A value of config.json, checked.
-
-    Args:
-        config: What was read.
-        name: The key.
-        kind: int, float, str or bool.
-        default: What the format says where the key is absent; without one it is required.
-    """
-    value = config.get(name, _MISSING)
-    if value is _MISSING and default is not _MISSING:
-        return default
-    if value is _MISSING:
-        raise CheckpointError(
-            f"{name} is not known: it stands in no tensor; give the folder's config.json with "
-            f"--config, or --set {name}=…"
-        )
-    if kind is float and type(value) is int:
-        value = as_float(value, name)
-    # bool is an int to isinstance; here it is not.
-    fits = type(value) is kind and (not isinstance(value, int) or 0 <= value < 2**31)
-    if not fits or (kind is int and not value):
-        raise CheckpointError(f"{name} in the config should be {kind.__name__}, not {value!r:.60}")
-    return value
-
-
-def as_float(value: int | float, name: str) -> float:
-    """A number of the config as a float; there are integers that are larger than any."""
-    try:
-        return float(value)
-    except OverflowError:
-        raise CheckpointError(f"{name} in the config is too large for a float") from None
-
-
-def refuse(config: Mapping[str, Any], **expected: Any) -> None:
-    """Stop at settings that make another function of the same tensors than the one we know."""
-    for name, value in expected.items():
-        if config.get(name, value) != value:
-            raise CheckpointError(
-                f"config.json has {name}={config[name]!r:.60}; only {value!r} is supported"
-            )
+    @property
+    def model_types(self) -> tuple[str, ...]:
+        """What config.json calls it."""
+        return tuple(self.keys)

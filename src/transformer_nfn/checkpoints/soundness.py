@@ -2,11 +2,11 @@
 
 from collections.abc import Callable, Collection, Mapping
 from math import isfinite, prod
-from typing import Any
 
 from transformer_nfn.checkpoints.errors import CheckpointError
-from transformer_nfn.checkpoints.family import Family, Settings
+from transformer_nfn.checkpoints.family import Family
 from transformer_nfn.checkpoints.layout import bias_shape, weight_shape
+from transformer_nfn.checkpoints.settings import Settings
 from transformer_nfn.checkpoints.tensorfiles import TensorFiles
 from transformer_nfn.space import BlockSpec
 
@@ -26,9 +26,10 @@ def check_settings(settings: Settings, where: str) -> None:
     if not 0 <= settings.eps < 1:
         raise CheckpointError(f"{where}: the norms' epsilon is {settings.eps}, not between 0 and 1")
     rope = settings.rope
-    if rope and not (
-        rope.theta > 0 and all(map(isfinite, (rope.theta, *dict(rope.options).values())))
-    ):
+    numbers = [rope.theta] if rope else []
+    for _, value in rope.options if rope else ():
+        numbers += value if isinstance(value, tuple) else [value]
+    if rope and not (rope.theta > 0 and all(map(isfinite, numbers))):
         raise CheckpointError(f"{where}: rope_theta and its options are not finite numbers")
 
 
@@ -48,9 +49,7 @@ def count_blocks(files: TensorFiles, family: Family, block_name: Callable[[int],
     return found
 
 
-def read_spec(
-    files: TensorFiles, family: Family, block: str, settings: Settings, head_dim: Any = None
-) -> BlockSpec:
+def read_spec(files: TensorFiles, family: Family, block: str, settings: Settings) -> BlockSpec:
     """Sizes from shapes, with the head count from the settings.
 
     Args:
@@ -58,7 +57,6 @@ def read_spec(
         family: What they are.
         block: What stands before the names of the block whose shapes count.
         settings: Heads and their groups.
-        head_dim: What the config says of it, if anything; shapes must agree.
     """
     first, last = family.matrices[0], family.matrices[-1]
     output = next(matrix for matrix in family.matrices if matrix.tensors == ("O",))
@@ -83,10 +81,6 @@ def read_spec(
             f"its output has {values} rows"
         )
     sizes = {"D": D, "D_k": queries // heads, "D_v": values // heads, "D_A": D_A}
-    if head_dim is not None and head_dim != sizes["D_k"]:
-        raise CheckpointError(
-            f"{files.path}: config.json says head_dim {head_dim!r:.20}, shapes {sizes['D_k']}"
-        )
     declared = family.declared(settings.activation)
     if "g" in declared.axes:
         sizes |= {"groups": groups, "heads_per_group": heads // groups}
@@ -121,11 +115,23 @@ def check_blocks(
                 _check_tensor(files, block + matrix.bias, bias)
 
 
-def check_norms(files: TensorFiles, names: list[str], D: int) -> None:
-    """Every norm has a scale, and a shift or none."""
+def check_norms(files: TensorFiles, names: list[str], D: int, *, shifts: bool) -> None:
+    """Every norm has a scale, and a shift or none.
+
+    Args:
+        files: The tensors.
+        names: The norms.
+        D: Size of the stream.
+        shifts: Whether the family's norms may have a shift.
+    """
     for norm in names:
         _check_tensor(files, f"{norm}.weight", (D,))
         if f"{norm}.bias" in files:
+            if not shifts:
+                raise CheckpointError(
+                    f"{files.path}: {norm}.bias belongs to no RMSNorm; remove it, or the file is "
+                    f"of a family that is not known"
+                )
             _check_tensor(files, f"{norm}.bias", (D,))
 
 

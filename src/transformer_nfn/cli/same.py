@@ -90,6 +90,7 @@ def facts(verdict: "Verdict") -> dict[str, Any]:
         "largest_residual": _short(verdict.residual),
         "part_of_limit": _short(verdict.margin) if verdict.answer.same_function else None,
         "condition": _short(verdict.condition),
+        "unknown_settings": [key[:60] for key in verdict.unknown_settings] or None,
         "outputs": None,
         "witness": None,
         "seed": verdict.seed,

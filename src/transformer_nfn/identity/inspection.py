@@ -99,7 +99,8 @@ def inspect_checkpoint(
             "tied": any(head.tied for head in checkpoint.heads.values())
             or bool(checkpoint.tied_decoder),
         },
-        heads=list(checkpoint.heads) or (["classifier"] if checkpoint.hidden_head else []),
+        heads=[*checkpoint.heads, *checkpoint.pooled_heads]
+        or (["classifier"] if checkpoint.hidden_head else []),
         unknown=checkpoint.unknown,
         group=symmetry_parts(checkpoint),
         health=health,

@@ -8,7 +8,7 @@ import math
 from collections.abc import Callable, Mapping
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 from torch import Tensor
 from torch.nn import functional as F
 
@@ -17,16 +17,13 @@ from transformer_nfn.identity.acting import canonical_block, folded_head
 from transformer_nfn.identity.canonical import Norm
 from transformer_nfn.space import WeightBatch, sine_positions
 
-#: By the names of config.json.
+#: By the names of config.json; where it has several for one, by that which settings have.
 ACTIVATIONS: Mapping[str, Callable[[Tensor], Tensor]] = {
     "gelu": F.gelu,
     "gelu_new": lambda x: F.gelu(x, approximate="tanh"),
-    "gelu_pytorch_tanh": lambda x: F.gelu(x, approximate="tanh"),
-    "gelu_fast": lambda x: F.gelu(x, approximate="tanh"),
     "quick_gelu": lambda x: x * torch.sigmoid(1.702 * x),
     "relu": F.relu,
     "silu": F.silu,
-    "swish": F.silu,
     "tanh": torch.tanh,
 }
 
@@ -34,11 +31,12 @@ ACTIVATIONS: Mapping[str, Callable[[Tensor], Tensor]] = {
 def check_runnable(checkpoint: Checkpoint) -> None:
     """Raise if the function needs something we do not know."""
     settings = checkpoint.settings
-    if settings.activation not in ACTIVATIONS:
-        raise CheckpointError(
-            f"{checkpoint.path}: activation {settings.activation!r:.40} is not one of "
-            f"{', '.join(ACTIVATIONS)}, so its function cannot be run"
-        )
+    for activation in (settings.activation, settings.flag("pooler_act") or "tanh"):
+        if activation not in ACTIVATIONS:
+            raise CheckpointError(
+                f"{checkpoint.path}: activation {activation!r:.40} is not one of "
+                f"{', '.join(ACTIVATIONS)}, so its function cannot be run"
+            )
     if settings.rope is not None:
         frequencies(settings.rope, checkpoint.spec.sizes["D_k"])
     for writer in checkpoint.family.writers if checkpoint.writers else ():
@@ -74,14 +72,17 @@ def run(
             after, last = (
                 checkpoint.norm(checkpoint.block_name(number) + norm) for norm in family.norms or ()
             )
-            n = normalised(stream + attend(checkpoint, block, n), settings.eps, centred)
+            written = attend(checkpoint, block, n, settings.window(number))
+            n = normalised(stream + written, settings.eps, centred)
             stream = _affine(n, after)
             n = normalised(stream + perceive(checkpoint, block, n), settings.eps, centred)
             stream = _affine(n, last)
             continue
-        for half in (attend, perceive):
-            written = half(checkpoint, block, normalised(stream, settings.eps, centred))
-            stream = stream + written if family.skip else written
+        n = normalised(stream, settings.eps, centred)
+        written = attend(checkpoint, block, n, settings.window(number))
+        stream = stream + written if family.skip else written
+        written = perceive(checkpoint, block, normalised(stream, settings.eps, centred))
+        stream = stream + written if family.skip else written
     if not family.post_norm:
         n = normalised(stream, settings.eps, centred)
     return _heads(checkpoint, n)
@@ -128,9 +129,19 @@ def _embed_image(checkpoint: Checkpoint, images: Tensor) -> Float[Tensor, "s t x
 
 
 def attend(
-    checkpoint: Checkpoint, block: WeightBatch, n: Float[Tensor, "s t x"]
+    checkpoint: Checkpoint,
+    block: WeightBatch,
+    n: Float[Tensor, "s t x"],
+    window: int | None = None,
 ) -> Float[Tensor, "s t x"]:
-    """What a canonical block's attention writes."""
+    """What a canonical block's attention writes.
+
+    Args:
+        checkpoint: The network.
+        block: Its weights.
+        n: The normalised stream.
+        window: How many tokens back a token sees; all if None.
+    """
     Q, K, V, O, bias = (block[name][0, 0, 0] for name in ("Q", "K", "V", "O", "bO"))
     if Q.dim() == 3:
         Q, O = Q.unsqueeze(1), O.unsqueeze(1)
@@ -141,11 +152,22 @@ def attend(
         angles = frequencies(checkpoint.settings.rope, Q.shape[-1])
         q, k = turned(q, angles), turned(k, angles)
     scores = torch.einsum("sgmtk,sguk->sgmtu", q, k) / math.sqrt(Q.shape[-1])
-    if checkpoint.settings.causal:
-        later = torch.ones(scores.shape[-2:], dtype=torch.bool).triu(1)
-        scores = scores.masked_fill(later, -torch.inf)
+    scores = scores.masked_fill(~_sees(n.shape[1], checkpoint.settings.causal, window), -torch.inf)
     seen = torch.einsum("sgmtu,sguv->sgmtv", scores.softmax(dim=-1), v)
     return torch.einsum("sgmtv,gmvx->stx", seen, O) + bias
+
+
+def _sees(tokens: int, causal: bool, window: int | None) -> Bool[Tensor, "t u"]:
+    """Which tokens (columns) each token (row) sees; `transformers` counts a window so.
+
+    Of the w tokens of a window one is the token itself where it sees only earlier ones; where it
+    sees both ways it has w on either side.
+    """
+    place = torch.arange(tokens)
+    back = place[:, None] - place
+    if causal:
+        return (back >= 0) & (back < (tokens if window is None else window))
+    return back.abs() <= (tokens if window is None else window)
 
 
 def perceive(
@@ -170,20 +192,26 @@ def frequencies(rope: Rope, width: int) -> Float[Tensor, " j"]:
         CheckpointError: For a kind of rotary positions that we do not know.
     """
     angle = rope.theta ** (-torch.arange(0, width, 2, dtype=torch.float64) / width)
-    options = dict(rope.options)
-    if options.get("partial_rotary_factor", 1) != 1:
+    if "partial_rotary_factor" in dict(rope.options):
         raise CheckpointError("rotary positions of only a part of the coordinates are not known")
     if rope.kind == "default":
         return angle
     if rope.kind == "linear":
-        return angle / options["factor"]
+        return angle / _option(rope, "factor")
     if rope.kind == "llama3":
         # Waves longer than the first context are slowed, short ones kept, those between mixed.
-        length = options["original_max_position_embeddings"] * angle / (2 * math.pi)
-        low, high = options["low_freq_factor"], options["high_freq_factor"]
+        length = _option(rope, "original_max_position_embeddings") * angle / (2 * math.pi)
+        low, high = _option(rope, "low_freq_factor"), _option(rope, "high_freq_factor")
         keep = ((length - low) / (high - low)).clamp(0, 1)
-        return keep * angle + (1 - keep) * angle / options["factor"]
+        return keep * angle + (1 - keep) * angle / _option(rope, "factor")
     raise CheckpointError(f"rotary positions of kind {rope.kind!r:.40} are not known")
+
+
+def _option(rope: Rope, name: str) -> float:
+    value = dict(rope.options).get(name)
+    if not isinstance(value, float):
+        raise CheckpointError(f"rotary positions of kind {rope.kind} need a number {name}")
+    return value
 
 
 def turned(x: Float[Tensor, "... t k"], angles: Float[Tensor, " j"]) -> Float[Tensor, "... t k"]:
@@ -211,15 +239,28 @@ def _heads(checkpoint: Checkpoint, n: Float[Tensor, "s t x"]) -> dict[str, Tenso
         weight = read(head.weight).double()
         bias = read(head.bias).double() if head.bias else torch.zeros(len(weight)).double()
         folded, constant = folded_head(weight, bias, norm, checkpoint.settings.norm == "layer")
-        tokens = n[:, :1] if name.endswith(("pooler.dense", "classifier")) else n
+        tokens = n[:, 0] if _reads_first(checkpoint, name) else n
         given[name] = tokens @ folded.T + constant
     if (transform := "cls.predictions.transform.dense") in given:
         given["logits"] = _bert_words(checkpoint, given.pop(transform))
-    pooled = next((name for name in given if name.endswith("pooler.dense")), None)
-    if pooled and "classifier.weight" in checkpoint.others:
-        weight, bias = (read(f"classifier.{part}").double() for part in ("weight", "bias"))
-        given["classifier"] = torch.tanh(given[pooled][:, 0]) @ weight.T + bias
+    pooler = checkpoint.name("pooler.dense")
+    if pooler in given:
+        pooled = ACTIVATIONS[checkpoint.settings.flag("pooler_act") or "tanh"](given[pooler])
+        # What other layers read is no output of its own.
+        given = {n: out for n, out in given.items() if n != pooler or not checkpoint.pooled_heads}
+        for name in checkpoint.pooled_heads or [pooler]:
+            given[name] = pooled if name == pooler else _linear(checkpoint, name, pooled)
     return given
+
+
+def _reads_first(checkpoint: Checkpoint, name: str) -> bool:
+    """Whether a head reads the first token only: poolers, and a ViT's classifier."""
+    return name.endswith("pooler.dense") or (checkpoint.family.name, name) == ("vit", "classifier")
+
+
+def _linear(checkpoint: Checkpoint, name: str, x: Float[Tensor, "s x"]) -> Float[Tensor, "s o"]:
+    weight, bias = (checkpoint.files.read(f"{name}.{part}").double() for part in ("weight", "bias"))
+    return x @ weight.T + bias
 
 
 def _bert_words(checkpoint: Checkpoint, hidden: Tensor) -> Tensor:

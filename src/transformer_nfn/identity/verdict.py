@@ -8,7 +8,7 @@ from itertools import zip_longest
 import torch
 from torch import Tensor
 
-from transformer_nfn.checkpoints import Checkpoint, CheckpointError, Settings
+from transformer_nfn.checkpoints import Checkpoint, CheckpointError
 from transformer_nfn.identity.confirmation import BLURRED, Agreement, confirm
 from transformer_nfn.identity.element import NetElement
 from transformer_nfn.identity.found import Match
@@ -16,6 +16,7 @@ from transformer_nfn.identity.inputs import fresh_seed
 from transformer_nfn.identity.matching import element_of, match
 from transformer_nfn.identity.names import unit_name
 from transformer_nfn.identity.running import check_runnable
+from transformer_nfn.identity.settings import compare_settings
 from transformer_nfn.identity.witness import BEYOND, Witness, find_faint_witness, find_witness
 
 _CHUNK = 2**22
@@ -58,6 +59,8 @@ class Verdict:
         distances: For each block the squared distances of all pairs of heads.
         agreement: How far the outputs are apart where both were run and no symmetry was missing.
         seed: All inputs come from it.
+        unknown_settings: Keys of both configs of which nobody knows what they do; they have the
+            same values, so they decide nothing.
     """
 
     answer: Answer
@@ -71,6 +74,7 @@ class Verdict:
     distances: tuple[Tensor, ...] = ()
     agreement: Agreement | None = None
     seed: int | None = None
+    unknown_settings: tuple[str, ...] = ()
 
 
 def same(
@@ -93,13 +97,31 @@ def same(
             make files that agree on just these.
     """
     seed = fresh_seed() if seed is None else seed
-    return replace(_same(ours, theirs, progress, seed), seed=seed)
+    compared = compare_settings(ours, theirs)
+    if compared.unknown:
+        verdict = Verdict(
+            Answer.UNDECIDED,
+            f"the configs differ in {_named(compared.unknown)}, and nobody knows what that does",
+            where=f"config: {_named(compared.unknown)}",
+        )
+    else:
+        verdict = _same(ours, theirs, list(compared.differ), progress, seed)
+    return replace(verdict, unknown_settings=compared.shared, seed=seed)
+
+
+def _named(keys: tuple[str, ...]) -> str:
+    """Keys of a stranger's config, short and printable."""
+    more = f" and {len(keys) - 3} more" if len(keys) > 3 else ""
+    return ", ".join(f"{key[:60]!r}" for key in keys[:3]) + more
 
 
 def _same(
-    ours: Checkpoint, theirs: Checkpoint, progress: Callable[[int], None], seed: int
+    ours: Checkpoint,
+    theirs: Checkpoint,
+    settings: list[str],
+    progress: Callable[[int], None],
+    seed: int,
 ) -> Verdict:
-    settings = _different_settings(ours.settings, theirs.settings)
     if not settings and _same_reading(ours, theirs) and (found := _same_numbers(ours, theirs)):
         return found
     for checkpoint in (ours, theirs):
@@ -142,10 +164,11 @@ def _overflow(error: Exception) -> Verdict:
 
 
 def _same_reading(ours: Checkpoint, theirs: Checkpoint) -> bool:
-    """Whether the same tensors mean the same: the norm, and which heads there are."""
-    return ours.settings.norm == theirs.settings.norm and (
-        (ours.heads, ours.tied_decoder) == (theirs.heads, theirs.tied_decoder)
+    """Whether the same tensors mean the same: the norm, and which outputs there are."""
+    one, two = (
+        (c.settings.norm, c.heads, c.tied_decoder, c.gives_hidden_states) for c in (ours, theirs)
     )
+    return one == two
 
 
 def _equivalent(found: Match, ours: Checkpoint, theirs: Checkpoint) -> Verdict:
@@ -280,22 +303,13 @@ def _suspects(found: Match, theirs: Checkpoint) -> tuple[tuple[int, ...], int]:
     )
 
 
-def _different_settings(ours: Settings, theirs: Settings) -> list[str]:
-    """What changes the function of the same tensors. Tying and the norm are matched, not here."""
-    aliases = {"gelu_pytorch_tanh": "gelu_new", "gelu_fast": "gelu_new", "swish": "silu"}
-    names = ("heads", "groups", "eps", "causal", "rope", "sizes")
-    found = [name for name in names if getattr(ours, name) != getattr(theirs, name)]
-    one, two = dict(ours.flags), dict(theirs.flags)
-    found += [name for name in sorted({*one, *two}) if one.get(name) != two.get(name)]
-    first, second = (aliases.get(s.activation, s.activation) for s in (ours, theirs))
-    return found if first == second else [*found, "activation"]
-
-
 def _different_shapes(ours: Checkpoint, theirs: Checkpoint) -> str | None:
     if ours.family is not theirs.family:
         return f"one is of the family {ours.family.name}, the other {theirs.family.name}"
     if ours.spec.sizes != theirs.spec.sizes or ours.blocks != theirs.blocks:
         return f"{ours.blocks} blocks of {ours.spec}, and {theirs.blocks} of {theirs.spec}"
+    if ours.gives_hidden_states != theirs.gives_hidden_states:
+        return "only one gives hidden states"
     for part in ("writers", "heads"):
         one, two = (_shapes(checkpoint, part) for checkpoint in (ours, theirs))
         for (name, shape), (_, other) in zip_longest(

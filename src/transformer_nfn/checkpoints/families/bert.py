@@ -1,43 +1,54 @@
 """BERT: norms after each sum with the residual stream."""
 
-from collections.abc import Mapping
-from typing import Any
-
 from transformer_nfn.checkpoints.families.residual import declared, encoder_matrices
-from transformer_nfn.checkpoints.family import (
-    Family,
-    Reader,
-    Settings,
-    Writer,
-    refuse,
-    setting,
+from transformer_nfn.checkpoints.family import Family, Reader, Writer
+from transformer_nfn.checkpoints.keys import ACTIVATIONS, Key, Keys
+
+KEYS = Keys(
+    fixed={"norm": "layer", "causal": False, "groups": None},
+    matter=(
+        Key("num_attention_heads", "heads", int),
+        Key("hidden_act", "activation", str, "gelu", same=ACTIVATIONS),
+        Key("layer_norm_eps", "eps", float, 1e-12),
+        Key("tie_word_embeddings", "tied", bool, True),
+    ),
+    supported={
+        "position_embedding_type": "absolute",
+        "add_cross_attention": False,
+        "is_decoder": False,
+    },
+    sizes={
+        "hidden_size": "D",
+        "intermediate_size": "D_A",
+        "num_hidden_layers": "blocks",
+        "vocab_size": ("embeddings.word_embeddings.weight", 0),
+        "max_position_embeddings": ("embeddings.position_embeddings.weight", 0),
+        "type_vocab_size": ("embeddings.token_type_embeddings.weight", 0),
+    },
+    blocks=12,
+    # The padding token stops gradients; the others were written by the first BERT for no one.
+    harmless=frozenset(
+        (
+            "directionality",
+            "pad_token_id",
+            "pooler_fc_size",
+            "pooler_num_attention_heads",
+            "pooler_num_fc_layers",
+            "pooler_size_per_head",
+            "pooler_type",
+        )
+    ),
 )
-
-
-def _settings(config: Mapping[str, Any]) -> Settings:
-    refuse(config, position_embedding_type="absolute", add_cross_attention=False, is_decoder=False)
-    heads = setting(config, "num_attention_heads", int)
-    return Settings(
-        heads=heads,
-        groups=heads,
-        activation=setting(config, "hidden_act", str, "gelu"),
-        eps=setting(config, "layer_norm_eps", float, 1e-12),
-        norm="layer",
-        causal=False,
-        tied=setting(config, "tie_word_embeddings", bool, True),
-    )
-
 
 BERT = Family(
     name="bert",
-    model_types=("bert",),
+    keys={"bert": KEYS},
     prefixes=("bert.", ""),
     probe="encoder.layer.0.attention.self.query.weight",
     block="encoder.layer.{}.",
     declared=declared,
     matrices=encoder_matrices("attention.self"),
     norms=("attention.output.LayerNorm", "output.LayerNorm"),
-    settings=_settings,
     first_norm="embeddings.LayerNorm",
     post_norm=True,
     writers=(
@@ -49,6 +60,10 @@ BERT = Family(
         Reader("pooler.dense"),
         Reader("cls.predictions.transform.dense", own=True),
         Reader("qa_outputs", own=True),
+        Reader("classifier", own=True),
     ),
+    # A classifier of single tokens reads the stream, all others what the pooler makes of it.
+    pooled=("cls.seq_relationship", "classifier"),
+    behind=("cls.predictions.",),
     ignored=("embeddings.position_ids",),
 )

@@ -1,63 +1,101 @@
 """Llama, and Mistral and Qwen2, which are called the same: RoPE, grouped queries, a gated MLP."""
 
-from collections.abc import Mapping
-from typing import Any
+from dataclasses import replace
 
-from transformer_nfn.checkpoints.errors import CheckpointError
-from transformer_nfn.checkpoints.family import (
-    Family,
-    Reader,
-    Rope,
-    Settings,
-    Writer,
-    as_float,
-    linear,
-    setting,
+from transformer_nfn.checkpoints.family import Family, Reader, Writer, linear
+from transformer_nfn.checkpoints.keys import ACTIVATIONS, Biases, Joint, Key, Keys
+from transformer_nfn.checkpoints.rotary import (
+    ROPE,
+    WINDOWS,
+    mistral_windows,
+    qwen2_windows,
+    read_rope,
 )
 from transformer_nfn.space import ROTARY
 
+_INPUTS = tuple(f"self_attn.{name}_proj.bias" for name in "qkv")
+_OUTPUT = ("self_attn.o_proj.bias",)
+_MLP = tuple(f"mlp.{name}_proj.bias" for name in ("gate", "up", "down"))
 
-def _rope(config: Mapping[str, Any]) -> Rope:
-    """`transformers` 5 writes rope_parameters, earlier ones rope_theta and rope_scaling."""
-    table = config.get("rope_parameters") or config.get("rope_scaling") or {}
-    if not isinstance(table, dict):
-        raise CheckpointError(f"rope_parameters should be a table, not {table!r:.60}")
-    theta = table.get("rope_theta", config.get("rope_theta"))
-    if theta is None:
-        raise CheckpointError("rope_theta is not known; give config.json or --set rope_theta=…")
-    kind = table.get("rope_type", table.get("type", "default"))
-    options = {
-        name: value
-        for name, value in table.items()
-        if name not in ("rope_theta", "rope_type", "type")
-    }
-    if not isinstance(kind, str) or not all(
-        type(v) in (int, float) for v in (*options.values(), theta)
-    ):
-        raise CheckpointError(f"rope_parameters {table!r:.100} are not a type and numbers")
-    numbers = tuple(sorted((n, as_float(v, f"{n!r:.60}")) for n, v in options.items()))
-    return Rope(as_float(theta, "rope_theta"), kind, numbers)
+_MATTER = (
+    Key("num_attention_heads", "heads", int),
+    Key("hidden_act", "activation", str, "silu", same=ACTIVATIONS),
+    Key("rms_norm_eps", "eps", float, 1e-6),
+    Key("is_causal", "causal", bool, True),
+    Key("tie_word_embeddings", "tied", bool, False),
+    Key("pad_token_id", "flags", int, None, least=-1, beside="score."),
+    # Read by relatives of these models; where a file has them it is not sure who does.
+    Key("attn_logit_softcapping", "flags", float, None),
+    Key("final_logit_softcapping", "flags", float, None),
+    Key("query_pre_attn_scalar", "flags", float, None),
+    Key("attention_chunk_size", "flags", int, None),
+    Key("rope_interleaved", "flags", bool, False),
+)
+_SIZES: dict[str, str | tuple[str, int]] = {
+    "hidden_size": "D",
+    "intermediate_size": "D_A",
+    "num_hidden_layers": "blocks",
+    "head_dim": "D_k",
+    "vocab_size": ("embed_tokens.weight", 0),
+}
 
-
-def _settings(config: Mapping[str, Any]) -> Settings:
-    heads = setting(config, "num_attention_heads", int)
-    window = config.get("sliding_window") if config.get("use_sliding_window", True) else None
-    return Settings(
-        heads=heads,
-        groups=setting(config, "num_key_value_heads", int, heads),
-        activation=setting(config, "hidden_act", str, "silu"),
-        eps=setting(config, "rms_norm_eps", float, 1e-6),
-        norm="rms",
-        causal=True,
-        tied=setting(config, "tie_word_embeddings", bool, False),
-        rope=_rope(config),
-        flags=(("sliding_window", window),),
-    )
-
+LLAMA_KEYS = Keys(
+    fixed={"norm": "rms"},
+    matter=(
+        *_MATTER,
+        Key("num_key_value_heads", "groups", int, None),
+        # Slices of the matrices, which left out their biases.
+        Key("pretraining_tp", "flags", int, 1, null=True),
+        Key("sliding_window", "flags", int, None),
+        Key("layer_types", "flags", list, None),
+    ),
+    joint=(Joint(ROPE, "rope", lambda config, _: read_rope(config, 2048)),),
+    sizes=_SIZES,
+    blocks=32,
+    biases=(
+        Biases((*_INPUTS, *_OUTPUT), there=False, key="attention_bias"),
+        Biases(_MLP, there=False, key="mlp_bias"),
+    ),
+    # Nothing in a Llama looks at these; the first was of the context's length in early files.
+    harmless=frozenset(
+        (
+            "max_sequence_length",
+            "is_llama_config",
+            "use_sliding_window",
+            "max_window_layers",
+            "add_cross_attention",
+            "is_decoder",
+        )
+    ),
+)
+_MISTRAL_KEYS = replace(
+    LLAMA_KEYS,
+    matter=(
+        *_MATTER,
+        Key("num_key_value_heads", "groups", int, 8, null=True),
+        Key("layer_types", "flags", list, None),
+    ),
+    joint=(
+        Joint(ROPE, "rope", lambda config, _: read_rope(config, 131072)),
+        Joint(("sliding_window",), "windows", mistral_windows),
+    ),
+    biases=(Biases((*_INPUTS, *_OUTPUT, *_MLP), there=False),),
+    harmless=LLAMA_KEYS.harmless | {"attention_bias", "mlp_bias", "pretraining_tp"},
+)
+_QWEN2_KEYS = replace(
+    LLAMA_KEYS,
+    matter=(*_MATTER, Key("num_key_value_heads", "groups", int, 32, null=True)),
+    joint=(
+        Joint(ROPE, "rope", lambda config, _: read_rope(config, 32768)),
+        Joint(WINDOWS, "windows", qwen2_windows),
+    ),
+    biases=(Biases(_INPUTS, there=True), Biases((*_OUTPUT, *_MLP), there=False)),
+    harmless=LLAMA_KEYS.harmless | {"attention_bias", "mlp_bias", "pretraining_tp"},
+)
 
 LLAMA = Family(
     name="llama",
-    model_types=("llama", "mistral", "qwen2"),
+    keys={"llama": LLAMA_KEYS, "mistral": _MISTRAL_KEYS, "qwen2": _QWEN2_KEYS},
     prefixes=("model.", ""),
     probe="layers.0.self_attn.q_proj.weight",
     block="layers.{}.",
@@ -72,12 +110,12 @@ LLAMA = Family(
         linear("mlp.down_proj", "down", "x a", "bdown"),
     ),
     norms=("input_layernorm", "post_attention_layernorm"),
-    settings=_settings,
+    norm_shifts=False,
     last_norm="norm",
     writers=(Writer("embed_tokens.weight", "t x"),),
     readers=(
-        Reader("lm_head", own=True, tied="embed_tokens.weight"),
-        Reader("score", own=True),
+        Reader("lm_head", own=True, tied="embed_tokens.weight", bias=False),
+        Reader("score", own=True, bias=("ForTokenClassification",)),
     ),
     ignored=("rotary_emb.inv_freq",),
     output_bias=False,

@@ -1,42 +1,57 @@
 """ViT: patches of an image, a class token, pre-norm."""
 
-from collections.abc import Mapping
-from typing import Any
-
 from transformer_nfn.checkpoints.families.residual import declared, encoder_matrices
-from transformer_nfn.checkpoints.family import Family, Reader, Settings, Writer, setting
+from transformer_nfn.checkpoints.family import Family, Reader, Writer
+from transformer_nfn.checkpoints.keys import ACTIVATIONS, Biases, Key, Keys
 
+_PATCHES = "embeddings.patch_embeddings.projection.weight"
 
-def _settings(config: Mapping[str, Any]) -> Settings:
-    heads = setting(config, "num_attention_heads", int)
-    return Settings(
-        heads=heads,
-        groups=heads,
-        activation=setting(config, "hidden_act", str, "gelu"),
-        eps=setting(config, "layer_norm_eps", float, 1e-12),
-        norm="layer",
-        causal=False,
-        sizes=(
-            ("image", setting(config, "image_size", int, 224)),
-            ("patch", setting(config, "patch_size", int, 16)),
-            ("colours", setting(config, "num_channels", int, 3)),
+KEYS = Keys(
+    fixed={"norm": "layer", "causal": False, "groups": None},
+    matter=(
+        Key("num_attention_heads", "heads", int),
+        Key("hidden_act", "activation", str, "gelu", same=ACTIVATIONS),
+        Key("layer_norm_eps", "eps", float, 1e-12),
+        Key("image_size", "sizes.image", int, 224),
+        Key("patch_size", "sizes.patch", int, 16),
+        Key("num_channels", "sizes.colours", int, 3),
+        Key("pooler_act", "flags", str, "tanh", same=ACTIVATIONS),
+        Key("encoder_stride", "flags", int, 16, beside="decoder."),
+    ),
+    sizes={
+        "hidden_size": "D",
+        "intermediate_size": "D_A",
+        "num_hidden_layers": "blocks",
+        "head_dim": "D_k",
+        "patch_size": (_PATCHES, 2),
+        "num_channels": (_PATCHES, 1),
+        "pooler_output_size": ("pooler.dense.weight", 0),
+    },
+    blocks=12,
+    biases=(
+        Biases(
+            tuple(f"attention.attention.{name}.bias" for name in ("query", "key", "value")),
+            there=True,
+            key="qkv_bias",
         ),
-    )
-
+    ),
+    harmless=frozenset(
+        ["add_cross_attention", "is_decoder", "pad_token_id", "tie_word_embeddings"]
+    ),
+)
 
 VIT = Family(
     name="vit",
-    model_types=("vit",),
+    keys={"vit": KEYS},
     prefixes=("vit.", ""),
     probe="encoder.layer.0.attention.attention.query.weight",
     block="encoder.layer.{}.",
     declared=declared,
     matrices=encoder_matrices("attention.attention"),
     norms=("layernorm_before", "layernorm_after"),
-    settings=_settings,
     last_norm="layernorm",
     writers=(
-        Writer("embeddings.patch_embeddings.projection.weight", "x p q r"),
+        Writer(_PATCHES, "x p q r"),
         Writer("embeddings.patch_embeddings.projection.bias", "x"),
         Writer("embeddings.cls_token", "p q x"),
         Writer("embeddings.position_embeddings", "p q x"),

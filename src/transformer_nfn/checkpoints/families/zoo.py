@@ -3,30 +3,34 @@
 The paper's have ReLU, the residual ones GELU; the classifier behind both has ReLU.
 """
 
-from collections.abc import Mapping
-from typing import Any
-
-from transformer_nfn.checkpoints.errors import CheckpointError
 from transformer_nfn.checkpoints.families.residual import declared
-from transformer_nfn.checkpoints.family import Family, Matrix, Settings, Writer, setting
+from transformer_nfn.checkpoints.family import Family, Matrix, Writer
+from transformer_nfn.checkpoints.keys import Key, Keys
 
 #: What a zoo's nets have instead of a name for it: every one of them has these.
 _EPS = 1e-5
 
 
-def _settings(config: Mapping[str, Any]) -> Settings:
-    heads = setting(config, "heads", int)
-    block = setting(config, "block", str)
-    if block not in ("paper", "residual"):
-        raise CheckpointError(f"a zoo's block is 'paper' or 'residual', not {block!r:.40}")
-    return Settings(
-        heads=heads,
-        groups=heads,
-        activation="relu" if block == "paper" else "gelu",
-        eps=_EPS,
-        norm="layer",
-        causal=False,
-        sizes=(("tokens", setting(config, "tokens", int)),),
+def _keys(block: str, activation: str) -> Keys:
+    """A net says what it is in its own metadata."""
+    return Keys(
+        fixed={
+            "norm": "layer",
+            "causal": False,
+            "eps": _EPS,
+            "activation": activation,
+            "groups": None,
+        },
+        matter=(Key("heads", "heads", int), Key("tokens", "sizes.tokens", int)),
+        supported={"block": block},
+        sizes={
+            "D": "D",
+            "D_A": "D_A",
+            "blocks": "blocks",
+            "hidden": ("classifier.bias1", 0),
+            "classes": ("classifier.bias2", 0),
+            "inputs": ("embedding.weight", 0),
+        },
     )
 
 
@@ -34,17 +38,16 @@ def _matrix(name: str, axes: str, bias: str | None = None) -> Matrix:
     return Matrix(name, (name,), axes, bias, bias)
 
 
-def _family(name: str, probe: str, matrices: tuple[Matrix, ...], skip: bool) -> Family:
+def _family(name: str, probe: str, matrices: tuple[Matrix, ...], keys: Keys, skip: bool) -> Family:
     return Family(
         name=name,
-        model_types=(name,),
+        keys={name: keys},
         prefixes=("",),
         probe=probe,
         block="blocks.{}.",
         declared=declared,
         matrices=matrices,
         norms=None,
-        settings=_settings,
         skip=skip,
         writers=(Writer("embedding.weight", "t x"), Writer("embedding.bias", "x")),
         output_bias=skip,
@@ -62,6 +65,7 @@ ZOO_RESIDUAL = _family(
         _matrix("A", "x a", "bA"),
         _matrix("B", "a x", "bB"),
     ),
+    _keys("residual", "gelu"),
     skip=True,
 )
 ZOO_PAPER = _family(
@@ -75,5 +79,6 @@ ZOO_PAPER = _family(
         _matrix("A", "x a", "bA"),
         _matrix("B", "a x", "bB"),
     ),
+    _keys("paper", "relu"),
     skip=False,
 )

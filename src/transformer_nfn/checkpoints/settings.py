@@ -1,0 +1,67 @@
+"""What the tensors' shapes do not say: settings of the function, in one form for all formats."""
+
+from dataclasses import dataclass
+from typing import Any, Literal
+
+
+@dataclass(frozen=True)
+class Rope:
+    """Rotary positions: base, and how long contexts change its frequencies.
+
+    Attributes:
+        theta: The base.
+        kind: `default`, `linear`, `llama3`, …
+        options: All else that the kind's frequencies come from, by name; also the longest context
+            where the kind looks at it.
+    """
+
+    theta: float
+    kind: str = "default"
+    options: tuple[tuple[str, float | tuple[float, ...]], ...] = ()
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What the tensors' shapes do not say; from config.json or options, never guessed.
+
+    Two configs that mean the same give equal settings, whatever their keys are called.
+
+    Attributes:
+        heads: Attention heads.
+        groups: Key and value heads.
+        activation: Of the MLP; one name for each function.
+        eps: Of all norms.
+        norm: LayerNorm or RMSNorm.
+        causal: Whether a token sees only those before it.
+        tied: Whether a head without a tensor is the embedding.
+        rope: Rotary positions, if any.
+        windows: For each block how many tokens back its attention reaches; empty if no block has
+            a limit.
+        sizes: Further sizes that only the function needs (image, patch, tokens).
+        flags: Further settings that change the function, where they are not the format's own; two
+            files must agree in them.
+    """
+
+    heads: int
+    groups: int
+    activation: str
+    eps: float
+    norm: Literal["layer", "rms"]
+    causal: bool
+    tied: bool = False
+    rope: Rope | None = None
+    windows: tuple[int | None, ...] = ()
+    sizes: tuple[tuple[str, int], ...] = ()
+    flags: tuple[tuple[str, Any], ...] = ()
+
+    def size(self, name: str) -> int:
+        """One of `sizes`."""
+        return dict(self.sizes)[name]
+
+    def flag(self, name: str) -> Any:
+        """One of `flags`; None if there is none of this name."""
+        return dict(self.flags).get(name)
+
+    def window(self, block: int) -> int | None:
+        """How many tokens back a block's attention reaches; None for all."""
+        return self.windows[block] if self.windows else None
