@@ -170,11 +170,11 @@ class TensorFiles:
         """The bytes of a shard before its tensors: the header's length and its text."""
         return self._bytes(number, 0, self.shards[number][1].start)
 
-    def shard_pieces(self, number: int, first: int, most: int) -> Iterator[Tensor]:
-        """The bytes of a shard's file from a place to its end, at most so many at a time."""
+    def data_pieces(self, number: int, most: int) -> Iterator[Tensor]:
+        """The bytes of all tensors of a shard as they are stored, at most so many at a time."""
         header = self.shards[number][1]
-        end = header.start + max((entry.end for entry in header.entries.values()), default=0)
-        return self._pieces(number, first, end, most)
+        size = max((entry.end for entry in header.entries.values()), default=0)
+        return self._pieces(number, header.start, header.start + size, most)
 
     def _pieces(self, number: int, first: int, last: int, most: int) -> Iterator[Tensor]:
         for start in range(first, last, most):

@@ -42,12 +42,12 @@ def is_folder(out: str) -> bool:
 def few_paths(sources: list[str]) -> list[str | Path]:
     """The checkpoints of some sources, for work that is done in memory; natural order."""
     from transformer_nfn.hub import MANIFESTS, list_items
-    from transformer_nfn.identity import find_checkpoints
+    from transformer_nfn.identity import find_checkpoints, natural
 
     paths: list[str | Path] = []
     for source in sources:
         if "://" in source or source.endswith(MANIFESTS):
-            paths += list_items([source])["path"].to_pylist()
+            paths += sorted(list_items([source])["path"].to_pylist(), key=natural)
         else:
             paths += find_checkpoints(source) if os.path.isdir(source) else [Path(source)]
     return list(dict.fromkeys(paths))

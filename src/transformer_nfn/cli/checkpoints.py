@@ -6,9 +6,16 @@ from typing import Annotated, Any
 
 import typer
 
+#: Text and no `Path`, which would make `s3:/a` of `s3://a`.
+Source = Annotated[
+    str,
+    typer.Argument(help="A .safetensors file, an index, or a folder with either; or its URL."),
+]
 ConfigFile = Annotated[
-    Path | None,
-    typer.Option("--config", help="config.json of the file, if it is not in the same folder."),
+    str | None,
+    typer.Option(
+        "--config", help="config.json of the file, or its URL, if it is not in the same folder."
+    ),
 ]
 Options = Annotated[
     list[str] | None,
@@ -16,9 +23,7 @@ Options = Annotated[
 ]
 
 
-def open_checkpoint(
-    path: Path, config: Path | None = None, options: list[str] | None = None
-) -> Any:
+def open_checkpoint(path: str, config: str | None = None, options: list[str] | None = None) -> Any:
     """An open `Checkpoint`, to be used in a `with`."""
     from transformer_nfn.checkpoints import Checkpoint, parse_option
 

@@ -2,19 +2,15 @@
 
 import json
 from dataclasses import asdict
-from pathlib import Path
-from typing import Annotated
 
 import typer
 
-from transformer_nfn.cli.checkpoints import Blocks, ConfigFile, Options, open_checkpoint
+from transformer_nfn.cli.checkpoints import Blocks, ConfigFile, Options, Source, open_checkpoint
 from transformer_nfn.cli.common import Json
 
 
 def inspect(
-    path: Annotated[
-        Path, typer.Argument(help="A .safetensors file, an index, or a folder with either.")
-    ],
+    path: Source,
     config: ConfigFile = None,
     options: Options = None,
     as_json: Json = False,

@@ -57,10 +57,10 @@ def main() -> None:
     try:
         app(with_default_address(sys.argv[1:]))
     except (ValueError, OSError) as error:
-        # Errors of the rooms say what to do, and a store what is not allowed; a traceback would
-        # hide that.
+        # Errors of the rooms say what to do, and the system which file is not there, not allowed
+        # or too large for the disk; a traceback would hide that.
         ours = type(error).__module__.startswith("transformer_nfn.")
-        if not ours and not isinstance(error, PermissionError):
+        if not ours and not isinstance(error, OSError):
             raise
         typer.echo(f"error: {one_line(str(error))}", err=True)
         sys.exit(1)

@@ -41,6 +41,8 @@ def rank(
         return
     if ray is not None:
         raise typer.BadParameter("--ray needs --out FOLDER")
+    if far := [source for source in sources if "://" in source]:
+        raise typer.BadParameter(f"a URL such as {far[0]} needs --out FOLDER")
     ranked = rank_files(load_predictor(model), checkpoint_files(sources))
     if as_json:
         typer.echo(json.dumps({"model": model, "ranked": [one._asdict() for one in ranked]}))

@@ -48,7 +48,7 @@ def find_checkpoints(folder: str | Path) -> list[Path]:
     return sorted(found.values(), key=natural)
 
 
-def natural(path: Path) -> list[tuple[int, str]]:
+def natural(path: str | Path) -> list[tuple[int, str]]:
     """A sorting key that puts step-200 before step-1000.
 
     Example:
