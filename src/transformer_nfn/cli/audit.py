@@ -1,6 +1,5 @@
 """`tnfn audit`: steps of a training run that repeat, or are of another run."""
 
-import json
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
@@ -10,6 +9,7 @@ import typer
 from transformer_nfn.cli.bulk import few_paths
 from transformer_nfn.cli.common import Json, Ray, interruptible, make_executor
 from transformer_nfn.cli.names import common_folder, short
+from transformer_nfn.cli.terminal import say, say_json
 
 
 def audit(
@@ -41,14 +41,12 @@ def audit(
     if len(paths) == len(broken) == 1:  # a URL that leads nowhere
         raise CheckpointError(*broken.values())
     for reason in broken.values():
-        typer.echo(f"not read: {reason}", err=True)
+        say(f"not read: {reason}", err=True)
     found = audit_series(prints)
     sound = found.sound and not broken
     if as_json:
         steps = [asdict(step) for step in found.steps]
-        typer.echo(
-            json.dumps({"sound": sound, "usual": found.usual, "steps": steps, "broken": broken})
-        )
+        say_json({"sound": sound, "usual": found.usual, "steps": steps, "broken": broken})
     else:
         home = common_folder([step.path for step in found.steps]) if remote else Path(folder)
         names = [short(step.path, home) for step in found.steps]
@@ -58,12 +56,10 @@ def audit(
             what = str(step.finding or "")
             if step.of is not None:
                 what += f" of {short(step.of, home)}"
-            typer.echo(f"{name:<{width}}  {far:>7}  {what}".rstrip())
+            say(f"{name:<{width}}  {far:>7}  {what}".rstrip())
         counts = {kind: sum(step.finding == kind for step in found.steps) for kind in _KINDS}
         words = ", ".join(f"{count} {kind}" for kind, count in counts.items() if count)
-        typer.echo(
-            f"{len(found.steps)} steps, usually {found.usual:.1e} apart: {words or 'all sound'}"
-        )
+        say(f"{len(found.steps)} steps, usually {found.usual:.1e} apart: {words or 'all sound'}")
     if not sound:
         raise typer.Exit(1)
 

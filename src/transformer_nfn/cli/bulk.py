@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from transformer_nfn.cli.common import interruptible, make_executor
-from transformer_nfn.cli.names import printable
+from transformer_nfn.cli.terminal import say
 
 if TYPE_CHECKING:
     from transformer_nfn.hub import Bulk, Task
@@ -109,10 +109,10 @@ def run_bulk(
         "reasons": reasons,
     }
     for path, reason in reasons.items():
-        typer.echo(f"no result: {printable(path)}: {printable(reason)}", err=True)
+        say(f"no result: {path}: {reason}", err=True)
     rest = sum(status.values()) - status.get("ok", 0) - len(reasons)
     if rest > 0:
-        typer.echo(f"and {rest} more: see the columns status and reason", err=True)
+        say(f"and {rest} more: see the columns status and reason", err=True)
     return bulk, figures
 
 

@@ -1,6 +1,7 @@
 """What the commands on checkpoints share: the options that stand in for a config."""
 
 import sys
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -40,6 +41,17 @@ def check_writable(path: Path | None, kinds: tuple[str, ...]) -> None:
         raise CheckpointError(f"{path} should end in {' or '.join(kinds)}")
     if not path.absolute().parent.is_dir():
         raise CheckpointError(f"{path.parent} is no folder; make it first")
+    if path.is_dir():
+        raise CheckpointError(f"{path} is a folder, not a file to write")
+
+
+def check_picture(path: Path | None) -> None:
+    """Complain of a picture that cannot be drawn before the work, too."""
+    from transformer_nfn.checkpoints import CheckpointError
+
+    check_writable(path, (".png", ".pdf", ".svg"))
+    if path is not None and find_spec("matplotlib") is None:
+        raise CheckpointError("--plot needs matplotlib: `pip install 'transformer-nfn[zoo]'`")
 
 
 class Blocks:

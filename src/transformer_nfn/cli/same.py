@@ -5,7 +5,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from transformer_nfn.cli.checkpoints import Blocks, Options, Source, check_writable, open_checkpoint
+from transformer_nfn.cli.checkpoints import (
+    Blocks,
+    Options,
+    Source,
+    check_picture,
+    check_writable,
+    open_checkpoint,
+)
 from transformer_nfn.cli.common import Json, show
 
 if TYPE_CHECKING:
@@ -47,7 +54,7 @@ def same(
     from transformer_nfn.identity import save_certificate
 
     check_writable(certificate, (".safetensors",))
-    check_writable(plot, (".png", ".pdf", ".svg"))
+    check_picture(plot)
     every = options or []
     with (
         open_checkpoint(first, config_first, [*every, *(options_first or [])]) as ours,
