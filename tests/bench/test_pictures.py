@@ -18,6 +18,7 @@ from transformer_nfn.bench.pictures import (
     tracks,
 )
 from transformer_nfn.bench.pictures.namedlines import apart
+from transformer_nfn.bench.pictures.style import panel_title
 from transformer_nfn.bench.registry import MAIN, MODELS
 from transformer_nfn.bench.scores import Comparison
 
@@ -198,3 +199,21 @@ def test_labels_that_are_apart_stay_where_they_are() -> None:
     assert apart([0.9, 0.1, 0.5], 0.2) == [0.9, 0.1, 0.5]
     assert apart([0.5, 0.5, 0.0], 0.25) == [0.375, 0.625, 0.0]
     assert apart([0.2] * 5, 0.9) == pytest.approx([0, 0.25, 0.5, 0.75, 1])
+
+
+HOSTILE = "$\\frac{$ [a b]\x1b"
+
+
+@pytest.mark.parametrize("name", PICTURES)
+def test_names_of_zoos_are_no_formulas(name: str) -> None:
+    checked(PICTURES[name](comparison(["nfn", "mlp"], zoo=HOSTILE)))
+
+
+def test_names_of_zoos_are_no_formulas_elsewhere() -> None:
+    zoos = [comparison(["nfn"], zoo=f"{HOSTILE}{number}") for number in range(3)]
+    checked(tracks(zoos))  # narrow panels have a title of several lines
+    plain = learning((75, 150))
+    checked(by_size(Learning(HOSTILE, "shared", plain.by_model)))
+    for narrow in (False, True):
+        found = panel_title(zoos[0], narrow=narrow).replace("\n", " ")
+        assert found == r"\$\frac{\$ [a b]\x1b0, independent starts"

@@ -10,6 +10,7 @@ from tests.hub.nets import upload
 from transformer_nfn.checkpoints import (
     Checkpoint,
     CheckpointError,
+    Entry,
     TensorFiles,
     UnreadableError,
     rewrite,
@@ -31,6 +32,27 @@ def test_a_url_gives_the_same_tensors(shards: bool, tmp_path: Path, memory: str)
             if near.files.entry(name).shape[0] > 3:
                 pieces = (files.rows(name, [2, 0]) for files in (near.files, far.files))
                 assert torch.equal(*pieces)
+
+
+@pytest.mark.parametrize("shards", [False, True])
+def test_a_copy_of_what_is_behind_a_url_is_local(shards: bool, tmp_path: Path, memory: str) -> None:
+    options = {"max_shard_size": "15KB"} if shards else {}
+    home = made.save(made.model("llama"), tmp_path / "home", **options)
+    upload(home, memory)
+    name = "model.norm.weight"
+    added = {"more": Entry(torch.float32, (3,), 0, 0)}
+    for place, out in ((home, "near"), (memory, "far")):
+        with Checkpoint(place) as checkpoint:
+            rewrite(checkpoint, [], tmp_path / f"{out} copy")
+            changes = [(name, 2 * checkpoint.files.read(name)), ("more", torch.arange(3.0))]
+            rewrite(checkpoint, changes, tmp_path / out, added=added)
+    for file in sorted(home.glob("*.safetensors")):
+        assert (tmp_path / "far copy" / file.name).read_bytes() == file.read_bytes()
+    for file in sorted((tmp_path / "near").iterdir()):
+        assert (tmp_path / "far" / file.name).read_bytes() == file.read_bytes(), file.name
+    with TensorFiles(tmp_path / "far") as files, TensorFiles(home) as before:
+        assert files.read(name).equal(2 * before.read(name))
+        assert files.read("more").tolist() == [0, 1, 2]
 
 
 def wide(folder: Path) -> Path:
@@ -77,8 +99,6 @@ def test_what_is_wrong_behind_a_url(tmp_path: Path, memory: str) -> None:
     made.zoo_net(tmp_path / "net.safetensors")
     upload(tmp_path, memory)
     with Checkpoint(f"{memory}/net.safetensors") as checkpoint:
-        with pytest.raises(CheckpointError, match="local files only"):
-            rewrite(checkpoint, [], tmp_path / "copy.safetensors")
         checkpoint.files.largest_read = 10
         with pytest.raises(CheckpointError, match="at most 10"):
             fingerprint(checkpoint)

@@ -18,6 +18,10 @@ from transformer_nfn.jobs import InProcess
 pytest.importorskip("aiohttp", reason="fsspec reads http with it")
 
 
+#: Names of files that are answered by an error.
+REFUSED = {"refused": 403, "teapot": 418}
+
+
 class Server(ThreadingHTTPServer):
     """Files of a folder, and how many bytes of them were sent."""
 
@@ -37,6 +41,9 @@ class Handler(BaseHTTPRequestHandler):
 
     def _answer(self, *, body: bool) -> None:
         path = self.server.home / self.path.strip("/")
+        if path.stem in REFUSED:
+            self.send_error(REFUSED[path.stem])
+            return
         if path.is_dir():
             names = [f"{one.name}/" if one.is_dir() else one.name for one in path.iterdir()]
             data, kind = "".join(f'<a href="{n}">{n}</a>' for n in names).encode(), "text/html"

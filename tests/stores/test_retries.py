@@ -119,6 +119,33 @@ def test_the_answer_comes_in_the_end(pauses: list[float]) -> None:
     assert len(pauses) == 2
 
 
+@pytest.mark.parametrize("status", [401, 403])
+def test_what_is_refused_by_a_server(status: int) -> None:
+    def ask() -> None:
+        raise AnsweredError(status=status)
+
+    with pytest.raises(PermissionError, match="http://a: answered; credentials"):
+        retries.patiently(ask, "http://a")
+
+
+def test_errors_of_libraries_say_where_and_bugs_stay_bugs() -> None:
+    def fail(error: Exception) -> None:
+        raise error
+
+    for error in (AnsweredError(status=418), ValueError("no URL")):
+        with pytest.raises(UnreachableError, match=f"http://a: {type(error).__name__}: "):
+            retries.patiently(lambda error=error: fail(error), "http://a")  # type: ignore[misc]
+    for bug in (KeyError("a bug"), AttributeError("a bug")):
+        with pytest.raises(type(bug)):
+            retries.patiently(lambda bug=bug: fail(bug), "http://a")  # type: ignore[misc]
+
+
+@pytest.mark.parametrize("url", ["none://a/b", "no-protocol-of-fsspec://a"])
+def test_a_protocol_that_nobody_knows(url: str) -> None:
+    with pytest.raises(UnreachableError, match="Protocol not known"):
+        Store.at(url)
+
+
 def test_a_file_is_read_by_ranges() -> None:
     content = bytes(range(256)) * 4
     asked = []

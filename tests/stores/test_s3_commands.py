@@ -97,6 +97,30 @@ def test_of_a_large_file_only_some_is_sent(s3: Proxy, bucket: str, tmp_path: Pat
     assert s3.sent < 1.05 * found["bytes_read"] + 20_000
 
 
+@disturbed
+def test_one_checkpoint(rate: float, s3: Proxy, bucket: str, tmp_path: Path) -> None:
+    home = tmp_path / "home"
+    net = made.save(made.model("gpt2"), home / "a")
+    figures("reparam", net, "--out", home / "b")
+    upload(home, bucket)
+    upload(net, f"{bucket}/copy")
+    s3.clear()
+    s3.rate = rate
+    assert figures("inspect", f"{bucket}/a")["family"] == "gpt2"
+    assert figures("same", f"{bucket}/a", f"{bucket}/copy")["answer"] == "identical bytes"
+    options = ("--certificate", tmp_path / "g.safetensors")
+    found = figures("same", f"{bucket}/a", f"{bucket}/b", *options)
+    assert found["answer"] == "equivalent"
+    config = ("--config", f"{bucket}/a/config.json")
+    (tmp_path / "bare.safetensors").write_bytes((net / "model.safetensors").read_bytes())
+    assert figures("inspect", tmp_path / "bare.safetensors", *config)["blocks"] == 2
+    figures("apply", options[1], f"{bucket}/a", "--out", tmp_path / "c")
+    figures("reparam", f"{bucket}/a", "--out", tmp_path / "b")
+    name = "model.safetensors"
+    assert (tmp_path / "b" / name).read_bytes() == (home / "b" / name).read_bytes()
+    assert (sum(s3.faults.values()) > 0) == (rate > 0)
+
+
 def test_ranks_too(bucket: str, zoo_folder: str, tmp_path: Path) -> None:
     fit_and_save(Cell(zoo=zoo_folder, model="invariants", split=2), tmp_path / "model")
     files = export(small_examples(6, seed=99), tmp_path / "nets")

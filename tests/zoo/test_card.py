@@ -6,8 +6,8 @@ import pytest
 import yaml
 
 from tests.zoo.conftest import built
+from transformer_nfn.zoo import card, summarize, write_card
 from transformer_nfn.zoo import card as card_module
-from transformer_nfn.zoo import summarize, write_card
 from transformer_nfn.zoo.card import HISTOGRAM, card_text, histogram
 from transformer_nfn.zoo.dataset import Zoo
 from transformer_nfn.zoo.schema import COLUMNS
@@ -130,6 +130,11 @@ def test_the_check_of_a_png_notices_a_changed_byte(tiny_zoo):
     content[len(content) // 2] ^= 1
     with pytest.raises(AssertionError):
         size_of_png(bytes(content))
+
+
+def test_a_name_is_no_formula(tiny_zoo, monkeypatch):
+    monkeypatch.setattr(card, "_title", lambda _: "$\\frac{$\x1b")
+    assert size_of_png(histogram(tiny_zoo)) == (768, 432)
 
 
 def test_card_and_histogram_are_replaced_when_the_zoo_has_grown(tiny_recipe, tmp_path):

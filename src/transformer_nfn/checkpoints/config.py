@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from transformer_nfn.checkpoints.errors import CheckpointError
+from transformer_nfn.checkpoints.errors import CheckpointError, UnreadableError
 from transformer_nfn.checkpoints.family import Family
 from transformer_nfn.checkpoints.header import read_json_object
 from transformer_nfn.checkpoints.places import place_of, read_json_file
@@ -26,7 +26,11 @@ def read_config(files: TensorFiles, family: Family, given: str | Path | None) ->
         raw = text.encode(errors="surrogatepass")
         return dict(read_json_object(raw, f"metadata of {files.path}"))
     beside = files.folder / "config.json"
-    return dict(read_json_file(beside)) if beside.exists() else {}
+    try:
+        there = beside.exists()
+    except OSError as error:  # a store that does not answer, a folder that may not be looked into
+        raise UnreadableError(f"{beside}: {error.strerror or error}") from None
+    return dict(read_json_file(beside)) if there else {}
 
 
 def read_model_type(

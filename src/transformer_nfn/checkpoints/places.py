@@ -39,15 +39,23 @@ def read_json_file(path: Place) -> dict[str, object]:
     Raises:
         CheckpointError: If it is too long, not a regular file, or not a JSON object.
     """
+    return read_json_object(read_small_file(path), str(path))
+
+
+def read_small_file(path: Place) -> bytes:
+    """The bytes of a file beside the weights.
+
+    Raises:
+        CheckpointError: If it is too long, or not a regular file.
+    """
     try:
         handle, size = open_regular(path)
         with closing(handle):
             if size > MAX_JSON:
                 raise CheckpointError(f"{path} has {size} bytes, more than {MAX_JSON}")
-            text = handle.read(MAX_JSON) or b""
+            return handle.read(MAX_JSON) or b""
     except OSError as error:
         raise UnreadableError(f"{path}: {error.strerror or error}") from None
-    return read_json_object(text, str(path))
 
 
 def find_files(path: Place) -> tuple[list[Place], Place | None]:

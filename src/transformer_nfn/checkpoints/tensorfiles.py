@@ -160,6 +160,26 @@ class TensorFiles:
         flat = self._bytes(number, start, (last - first) * width)
         return flat.view(entry.dtype).view(last - first, *entry.shape[1:])
 
+    def pieces(self, name: str, most: int) -> Iterator[Tensor]:
+        """The bytes of a tensor as they are stored, at most so many at a time."""
+        number, entry = self._where[name]
+        start = self.shards[number][1].start
+        return self._pieces(number, start + entry.begin, start + entry.end, most)
+
+    def header_bytes(self, number: int) -> Tensor:
+        """The bytes of a shard before its tensors: the header's length and its text."""
+        return self._bytes(number, 0, self.shards[number][1].start)
+
+    def data_pieces(self, number: int, most: int) -> Iterator[Tensor]:
+        """The bytes of all tensors of a shard as they are stored, at most so many at a time."""
+        header = self.shards[number][1]
+        size = max((entry.end for entry in header.entries.values()), default=0)
+        return self._pieces(number, header.start, header.start + size, most)
+
+    def _pieces(self, number: int, first: int, last: int, most: int) -> Iterator[Tensor]:
+        for start in range(first, last, most):
+            yield self._bytes(number, start, min(most, last - start))
+
     def _bytes(self, number: int, start: int, count: int) -> Tensor:
         if self.largest_read is not None and count > self.largest_read:
             raise CheckpointError(

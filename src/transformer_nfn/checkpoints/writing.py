@@ -2,7 +2,6 @@
 
 import json
 import os
-import shutil
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -14,8 +13,15 @@ from torch import Tensor
 
 from transformer_nfn.checkpoints.checkpoint import Checkpoint
 from transformer_nfn.checkpoints.errors import CheckpointError
-from transformer_nfn.checkpoints.header import Entry, Header, write_header
-from transformer_nfn.checkpoints.places import INDEX, SINGLE, Place, read_json_file
+from transformer_nfn.checkpoints.header import Entry, write_header
+from transformer_nfn.checkpoints.places import (
+    INDEX,
+    SINGLE,
+    read_json_file,
+    read_small_file,
+    weight_map,
+)
+from transformer_nfn.checkpoints.tensorfiles import TensorFiles
 
 _CHUNK = 2**24
 
@@ -53,8 +59,9 @@ def rewrite(
     if to_file and not single:
         raise CheckpointError(f"{checkpoint.path} has shards; --out must be a folder, not {out}")
     folder = home.parent if to_file else home
-    original = _local(checkpoint.files.folder)
-    same = folder.exists() and folder.resolve() == original.resolve()
+    original = checkpoint.files.folder
+    near = isinstance(original, Path) and folder.exists()
+    same = near and folder.resolve() == Path(str(original)).resolve()
     if same and (config or not to_file):
         raise CheckpointError(
             f"the copy needs a folder and config.json of its own; {folder} is the original's"
@@ -80,12 +87,6 @@ def rewrite(
     return finals[0] if to_file else folder
 
 
-def _local(place: Place) -> Path:
-    if not isinstance(place, Path):
-        raise CheckpointError(f"{place} can be read, but a copy is made of local files only")
-    return place
-
-
 @contextmanager
 def _temporaries(finals: list[Path]) -> Iterator[list[Path]]:
     paths = [final.with_name(f".{final.name}.{uuid4().hex}.part") for final in finals]
@@ -105,9 +106,9 @@ def _write_all(
     """Copy each shard, then write the changed tensors over their places."""
     places: dict[str, tuple[int, int, Entry]] = {}
     last = len(temporaries) - 1
-    for number, (path, header) in enumerate(checkpoint.files.shards):
+    for number, temporary in enumerate(temporaries):
         more = added if number == last else {}
-        entries, start = _copy(_local(path), header, temporaries[number], more)
+        entries, start = _copy(checkpoint.files, number, temporary, more)
         places |= {name: (number, start + entry.begin, entry) for name, entry in entries.items()}
     missing = set(added)
     with ExitStack() as stack:
@@ -126,24 +127,24 @@ def _write_all(
 
 
 def _copy(
-    path: Path, header: Header, temporary: Path, added: Mapping[str, Entry]
+    files: TensorFiles, number: int, temporary: Path, added: Mapping[str, Entry]
 ) -> tuple[dict[str, Entry], int]:
-    if not added:
-        shutil.copyfile(path, temporary)
-        return dict(header.entries), header.start
+    """Copy a shard, from wherever it is; its entries in the copy, and where tensors begin."""
+    header = files.shards[number][1]
     entries = dict(header.entries)
     at = max((entry.end for entry in entries.values()), default=0)
     for name, entry in added.items():
         size = torch.Size(entry.shape).numel() * entry.dtype.itemsize
         entries[name] = Entry(entry.dtype, entry.shape, at, at + size)
         at += size
-    text = write_header(entries, header.metadata)
-    with open(path, "rb") as source, open(temporary, "xb") as target:
-        target.write(text)
-        source.seek(header.start)
-        shutil.copyfileobj(source, target, _CHUNK)
-        target.truncate(len(text) + at)
-    return entries, len(text)
+    # Without new tensors the header stays as it is written, spaces and all.
+    head = write_header(entries, header.metadata) if added else _raw(files.header_bytes(number))
+    with open(temporary, "xb") as target:
+        target.write(head)
+        for piece in files.data_pieces(number, _CHUNK):
+            target.write(_raw(piece))
+        target.truncate(len(head) + at)
+    return entries, len(head)
 
 
 def _raw(value: Tensor) -> memoryview:
@@ -163,7 +164,7 @@ def _write_config(checkpoint: Checkpoint, folder: Path, changes: Mapping[str, An
             )
         return
     config = read_json_file(beside)  # a regular file of a sound size
-    text = _local(beside).read_bytes()
+    text = read_small_file(beside)
     if changes:
         text = json.dumps({**config, **changes}, indent=2).encode()
     if target.exists() and target.read_bytes() != text:
@@ -175,6 +176,6 @@ def _write_index(
     checkpoint: Checkpoint, folder: Path, last: str, added: Mapping[str, Entry]
 ) -> None:
     assert checkpoint.files.index is not None
-    index = json.loads(_local(checkpoint.files.index).read_bytes())
-    index["weight_map"] |= dict.fromkeys(added, last)
+    index = read_json_file(checkpoint.files.index)
+    index["weight_map"] = weight_map(checkpoint.files.index) | dict.fromkeys(added, last)
     (folder / INDEX).write_text(json.dumps(index, indent=2))

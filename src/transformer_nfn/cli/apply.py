@@ -5,13 +5,15 @@ from typing import Annotated
 
 import typer
 
-from transformer_nfn.cli.checkpoints import ConfigFile, Options, open_checkpoint
+from transformer_nfn.cli.checkpoints import ConfigFile, Options, Source, open_checkpoint
 from transformer_nfn.cli.common import Json, show
 
 
 def apply(
-    certificate: Annotated[Path, typer.Argument(help="Written by `tnfn same --certificate`.")],
-    path: Annotated[Path, typer.Argument(help="The checkpoint it is for.")],
+    certificate: Annotated[
+        str, typer.Argument(help="Written by `tnfn same --certificate`; or its URL.")
+    ],
+    path: Source,
     out: Annotated[Path, typer.Option(help="A .safetensors file, or a folder.")],
     config: ConfigFile = None,
     options: Options = None,

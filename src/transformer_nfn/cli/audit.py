@@ -1,18 +1,21 @@
 """`tnfn audit`: steps of a training run that repeat, or are of another run."""
 
-import json
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from transformer_nfn.cli.bulk import few_paths
 from transformer_nfn.cli.common import Json, Ray, interruptible, make_executor
-from transformer_nfn.cli.names import short
+from transformer_nfn.cli.names import common_folder, short
+from transformer_nfn.cli.terminal import say, say_json
 
 
 def audit(
-    folder: Annotated[Path, typer.Argument(help="Checkpoints of one run, in natural order.")],
+    folder: Annotated[
+        str, typer.Argument(help="A folder, or its URL: checkpoints of one run, in natural order.")
+    ],
     ray: Ray = None,
     as_json: Json = False,
 ) -> None:
@@ -23,39 +26,40 @@ def audit(
 
     Example: tnfn audit run-7/checkpoints
     """
+    from transformer_nfn.checkpoints import CheckpointError
     from transformer_nfn.identity import audit_series, find_checkpoints, fingerprints
     from transformer_nfn.jobs import track
 
-    paths = find_checkpoints(folder)
+    remote = "://" in folder
+    paths = few_paths([folder]) if remote else find_checkpoints(folder)
     with interruptible(), make_executor(ray) as executor:
         prints, broken = fingerprints(
             paths,
             executor,
             lambda outcomes: track(outcomes, len(paths), describe="fingerprints", disable=as_json),
         )
+    if len(paths) == len(broken) == 1:  # a URL that leads nowhere
+        raise CheckpointError(*broken.values())
     for reason in broken.values():
-        typer.echo(f"not read: {reason}", err=True)
+        say(f"not read: {reason}", err=True)
     found = audit_series(prints)
     sound = found.sound and not broken
     if as_json:
         steps = [asdict(step) for step in found.steps]
-        typer.echo(
-            json.dumps({"sound": sound, "usual": found.usual, "steps": steps, "broken": broken})
-        )
+        say_json({"sound": sound, "usual": found.usual, "steps": steps, "broken": broken})
     else:
-        names = [short(step.path, folder) for step in found.steps]
+        home = common_folder([step.path for step in found.steps]) if remote else Path(folder)
+        names = [short(step.path, home) for step in found.steps]
         width = max(map(len, names))
         for name, step in zip(names, found.steps, strict=True):
             far = "" if step.moved is None else f"{step.moved:.1e}"
             what = str(step.finding or "")
             if step.of is not None:
-                what += f" of {short(step.of, folder)}"
-            typer.echo(f"{name:<{width}}  {far:>7}  {what}".rstrip())
+                what += f" of {short(step.of, home)}"
+            say(f"{name:<{width}}  {far:>7}  {what}".rstrip())
         counts = {kind: sum(step.finding == kind for step in found.steps) for kind in _KINDS}
         words = ", ".join(f"{count} {kind}" for kind, count in counts.items() if count)
-        typer.echo(
-            f"{len(found.steps)} steps, usually {found.usual:.1e} apart: {words or 'all sound'}"
-        )
+        say(f"{len(found.steps)} steps, usually {found.usual:.1e} apart: {words or 'all sound'}")
     if not sound:
         raise typer.Exit(1)
 

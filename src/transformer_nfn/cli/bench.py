@@ -1,6 +1,5 @@
 """`tnfn bench`: predict accuracy from weights, against strong baselines."""
 
-import json
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -18,6 +17,7 @@ from transformer_nfn.cli.benchoptions import (
     Zoos,
 )
 from transformer_nfn.cli.common import Json, Ray, hours, interruptible, make_executor, show
+from transformer_nfn.cli.terminal import say, say_json, say_lines, styled
 
 bench_app = typer.Typer(
     help="Predict the accuracy of networks from their weights: plan, run, report.",
@@ -71,11 +71,11 @@ def models(as_json: Json = False) -> None:
             }
             for name, kind in MODELS.items()
         }
-        typer.echo(json.dumps({"models": listed, "saved": saved_names()}))
+        say_json({"models": listed, "saved": saved_names()})
         return
     for name, kind in MODELS.items():
-        typer.echo(f"{name:<26}{kind.title}: {kind.what}")
-    typer.echo(f"saved: {', '.join(saved_names()) or 'none'}")
+        say(f"{name:<26}{kind.title}: {kind.what}")
+    say(f"saved: {', '.join(saved_names()) or 'none'}")
 
 
 @bench_app.command()
@@ -99,7 +99,7 @@ def plan(
 
     bench = Bench(_cells(zoo, models, splits, experiment, checkpoints, runs, test_zoo), out)
     seconds = estimate_seconds(
-        [job.cell for job in bench.jobs], bench.out, lambda text: typer.echo(text, err=True)
+        [job.cell for job in bench.jobs], bench.out, lambda text: say(text, err=True)
     )
     total = sum(seconds.values(), start=0.0)
     by_model: dict[str, float] = {}
@@ -113,12 +113,12 @@ def plan(
             "seconds": round(total / cpus),
             "by_model": {name: round(cost, 1) for name, cost in by_model.items()},
         }
-        typer.echo(json.dumps(figures))
+        say_json(figures)
         return
-    typer.echo(f"{len(bench.names)} cells, {len(bench.names) - len(bench.jobs)} finished")
+    say(f"{len(bench.names)} cells, {len(bench.names) - len(bench.jobs)} finished")
     for name, cost in sorted(by_model.items(), key=lambda item: -item[1]):
-        typer.echo(f"  {name:<26}{hours(cost)}")
-    typer.echo(f"left: {hours(total)} on one core, {hours(total / cpus)} on {cpus}")
+        say(f"  {name:<26}{hours(cost)}")
+    say(f"left: {hours(total)} on one core, {hours(total / cpus)} on {cpus}")
 
 
 @bench_app.command()
@@ -154,7 +154,7 @@ def run(
     bench = Bench(chosen, out, device=device, keep_models=keep_models)
     total, missing = len(bench.names), len(bench.jobs)
     if missing < total:
-        typer.echo(f"{total - missing} of {total} cells are finished already", err=True)
+        say(f"{total - missing} of {total} cells are finished already", err=True)
     console = Console(stderr=True)
     failures, records = [], []
     if missing:
@@ -171,14 +171,14 @@ def run(
                 record = outcome.result
                 records.append(record)
                 console.print(
-                    f"{outcome.job.cell}: τ {record['tau']:.3f}, moved by the group "
-                    f"{record['tau_moved']:.3f}, {hours(record['fit_seconds'])}",
-                    markup=False,
-                    highlight=False,
+                    styled(
+                        f"{outcome.job.cell}: τ {record['tau']:.3f}, moved by the group "
+                        f"{record['tau_moved']:.3f}, {hours(record['fit_seconds'])}"
+                    ),
                     soft_wrap=True,
                 )
     for failed in failures:
-        typer.echo(f"error: {failed.job.cell} failed:\n{failed.error}", err=True)
+        say_lines(f"error: {failed.job.cell} failed:\n{failed.error}", err=True)
     written = write_report(out, Path(out) / "report") if report and len(failures) < total else []
     figures = {
         "out": str(out),
@@ -189,7 +189,7 @@ def run(
     }
     show(figures, as_json)
     if failures:
-        typer.echo(f"{len(failures)} cells failed: run the same command again", err=True)
+        say(f"{len(failures)} cells failed: run the same command again", err=True)
         raise typer.Exit(1)
 
 
@@ -203,12 +203,8 @@ def _epoch_printer(console: Any) -> Any:
         nonlocal last
         if time.monotonic() - last > 15:
             last = time.monotonic()
-            console.print(
-                f"{cell}: epoch {step.done}/{step.total}, validation τ {step.validation_tau:.3f}",
-                markup=False,
-                highlight=False,
-                soft_wrap=True,
-            )
+            done = f"{cell}: epoch {step.done}/{step.total}"
+            console.print(styled(f"{done}, validation τ {step.validation_tau:.3f}"), soft_wrap=True)
 
     return tell
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from transformer_nfn.cli.common import interruptible, make_executor
-from transformer_nfn.cli.names import printable
+from transformer_nfn.cli.terminal import say
 
 if TYPE_CHECKING:
     from transformer_nfn.hub import Bulk, Task
@@ -42,12 +42,12 @@ def is_folder(out: str) -> bool:
 def few_paths(sources: list[str]) -> list[str | Path]:
     """The checkpoints of some sources, for work that is done in memory; natural order."""
     from transformer_nfn.hub import MANIFESTS, list_items
-    from transformer_nfn.identity import find_checkpoints
+    from transformer_nfn.identity import find_checkpoints, natural
 
     paths: list[str | Path] = []
     for source in sources:
         if "://" in source or source.endswith(MANIFESTS):
-            paths += list_items([source])["path"].to_pylist()
+            paths += sorted(list_items([source])["path"].to_pylist(), key=natural)
         else:
             paths += find_checkpoints(source) if os.path.isdir(source) else [Path(source)]
     return list(dict.fromkeys(paths))
@@ -109,10 +109,10 @@ def run_bulk(
         "reasons": reasons,
     }
     for path, reason in reasons.items():
-        typer.echo(f"no result: {printable(path)}: {printable(reason)}", err=True)
+        say(f"no result: {path}: {reason}", err=True)
     rest = sum(status.values()) - status.get("ok", 0) - len(reasons)
     if rest > 0:
-        typer.echo(f"and {rest} more: see the columns status and reason", err=True)
+        say(f"and {rest} more: see the columns status and reason", err=True)
     return bulk, figures
 
 

@@ -1,14 +1,22 @@
 """What the commands on checkpoints share: the options that stand in for a config."""
 
 import sys
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
+#: Text and no `Path`, which would make `s3:/a` of `s3://a`.
+Source = Annotated[
+    str,
+    typer.Argument(help="A .safetensors file, an index, or a folder with either; or its URL."),
+]
 ConfigFile = Annotated[
-    Path | None,
-    typer.Option("--config", help="config.json of the file, if it is not in the same folder."),
+    str | None,
+    typer.Option(
+        "--config", help="config.json of the file, or its URL, if it is not in the same folder."
+    ),
 ]
 Options = Annotated[
     list[str] | None,
@@ -16,9 +24,7 @@ Options = Annotated[
 ]
 
 
-def open_checkpoint(
-    path: Path, config: Path | None = None, options: list[str] | None = None
-) -> Any:
+def open_checkpoint(path: str, config: str | None = None, options: list[str] | None = None) -> Any:
     """An open `Checkpoint`, to be used in a `with`."""
     from transformer_nfn.checkpoints import Checkpoint, parse_option
 
@@ -35,6 +41,17 @@ def check_writable(path: Path | None, kinds: tuple[str, ...]) -> None:
         raise CheckpointError(f"{path} should end in {' or '.join(kinds)}")
     if not path.absolute().parent.is_dir():
         raise CheckpointError(f"{path.parent} is no folder; make it first")
+    if path.is_dir():
+        raise CheckpointError(f"{path} is a folder, not a file to write")
+
+
+def check_picture(path: Path | None) -> None:
+    """Complain of a picture that cannot be drawn before the work, too."""
+    from transformer_nfn.checkpoints import CheckpointError
+
+    check_writable(path, (".png", ".pdf", ".svg"))
+    if path is not None and find_spec("matplotlib") is None:
+        raise CheckpointError("--plot needs matplotlib: `pip install 'transformer-nfn[zoo]'`")
 
 
 class Blocks:

@@ -8,6 +8,8 @@ from typing import Annotated, Any
 
 import typer
 
+from transformer_nfn.cli.terminal import say, say_json
+
 Ray = Annotated[
     str | None,
     typer.Option(
@@ -22,13 +24,13 @@ Json = Annotated[bool, typer.Option("--json", help="One JSON object instead of t
 def show(figures: dict[str, Any], as_json: bool) -> None:
     """Print figures: one JSON object, or a line for each."""
     if as_json:
-        typer.echo(json.dumps(figures))
+        say_json(figures)
         return
     width = max(len(name) for name in figures)
     for name, value in figures.items():
         if isinstance(value, list | dict):
             value = json.dumps(value)
-        typer.echo(f"{name.replace('_', ' '):<{width}}  {value}")
+        say(f"{name.replace('_', ' '):<{width}}  {value}")
 
 
 def make_executor(ray: str | None, gpus: int = 0, cpus: float | int = 1, **options: Any) -> Any:
@@ -47,7 +49,7 @@ def interruptible() -> Iterator[None]:
     try:
         yield
     except KeyboardInterrupt:
-        typer.echo("interrupted: what is finished is kept, the same command goes on", err=True)
+        say("interrupted: what is finished is kept, the same command goes on", err=True)
         raise typer.Exit(130) from None
     finally:
         signal.signal(signal.SIGTERM, before)

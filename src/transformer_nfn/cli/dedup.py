@@ -1,6 +1,5 @@
 """`tnfn dedup`: copies in disguise and near copies among checkpoints."""
 
-import json
 import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -8,8 +7,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from transformer_nfn.cli.bulk import BlockChoice, Sources, few_fingerprints, run_bulk
+from transformer_nfn.cli.checkpoints import check_picture, check_writable
 from transformer_nfn.cli.common import Json, Ray, interruptible
 from transformer_nfn.cli.names import common_folder, short
+from transformer_nfn.cli.terminal import say, say_json, styled
 
 if TYPE_CHECKING:
     from transformer_nfn.hub import Results
@@ -47,7 +48,8 @@ def dedup(
     """
     from transformer_nfn.hub import Results
 
-    _check_table_name(to)
+    check_writable(to, (".parquet", ".csv"))
+    check_picture(plot)
     found = _find(sources, out, blocks, ray, as_json)
     paths = found.index.paths
     folder = Path(sources[0])
@@ -60,18 +62,18 @@ def dedup(
     rows = found.table(least=1 if len(paths) <= _LISTED else 2)
     if as_json:
         figures = {**found.counts(), "table": [row._asdict() for row in rows]}
-        typer.echo(json.dumps({**figures, "broken": dict(found.broken)}))
+        say_json({**figures, "broken": dict(found.broken)})
     else:
         _show(rows[:_LISTED], folder)
         if len(rows) > _LISTED:
-            typer.echo(f"and {len(rows) - _LISTED} more: --to FILE.parquet writes them all")
+            say(f"and {len(rows) - _LISTED} more: --to FILE.parquet writes them all")
         counts = found.counts()
-        typer.echo(
+        say(
             f"{counts['files']} files, {counts['networks']} networks in {counts['families']} "
             f"families; {counts['copies']} copies, {counts['near_copies']} near copies"
         )
         for reason in found.broken.values():
-            typer.echo(f"not read: {reason}", err=True)
+            say(f"not read: {reason}", err=True)
     if not paths:
         raise typer.Exit(1)
 
@@ -124,23 +126,19 @@ def _known_and_new(
     return group_copies(index, broken, forest)
 
 
-def _check_table_name(to: Path | None) -> None:
-    if to is not None and to.suffix not in (".parquet", ".csv"):
-        raise typer.BadParameter(f"--to ends with .parquet or .csv, not {to.name!r}")
-
-
 def _write(rows: "list[Row]", to: Path) -> None:
     import pyarrow as pa  # type: ignore[import-untyped]
     from pyarrow import csv, parquet
 
     from transformer_nfn.checkpoints import CheckpointError
+    from transformer_nfn.escaping import for_spreadsheet
     from transformer_nfn.identity import Row
 
     columns: Any = zip(*rows, strict=True) if rows else [[] for _ in Row._fields]
     table = pa.table(dict(zip(Row._fields, columns, strict=True)))
     try:
         if to.suffix == ".csv":
-            csv.write_csv(table, to)
+            csv.write_csv(for_spreadsheet(table), to)
         else:
             parquet.write_table(table, to)
     except OSError as error:
@@ -150,7 +148,6 @@ def _write(rows: "list[Row]", to: Path) -> None:
 def _show(rows: "list[Row]", folder: Path) -> None:
     from rich.console import Console
     from rich.table import Table
-    from rich.text import Text
 
     # Elsewhere than at a terminal lines may be long; folded names are hard to search for.
     console = Console()
@@ -161,7 +158,6 @@ def _show(rows: "list[Row]", folder: Path) -> None:
     for row in rows:
         what = "" if row.of is None else f"{row.kinship.value} of {short(row.of, folder)}"
         far = "" if row.distance is None else f"{row.distance:.1e}"
-        # Text: file names may look like markup.
         words = (
             str(row.family + 1),
             str(row.group + 1),
@@ -170,7 +166,7 @@ def _show(rows: "list[Row]", folder: Path) -> None:
             far,
             row.dtype,
         )
-        table.add_row(*(Text(word) for word in words))
+        table.add_row(*(styled(word) for word in words))
     if rows:
         console.print(table)
 

@@ -15,6 +15,7 @@ from transformer_nfn.cli.bulk import (
     run_bulk,
 )
 from transformer_nfn.cli.common import Json, Ray
+from transformer_nfn.cli.terminal import say, say_json
 
 if TYPE_CHECKING:
     from transformer_nfn.identity import Fingerprint
@@ -55,7 +56,10 @@ def fingerprint(
         from transformer_nfn.hub import FingerprintTask
 
         _, figures = run_bulk(FingerprintTask(blocks, limit), sources, out, ray, as_json)
-        typer.echo(json.dumps(figures) if as_json else in_words(figures))
+        if as_json:
+            say_json(figures)
+        else:
+            say(in_words(figures))
         if not figures["status"].get("ok"):
             raise typer.Exit(1)
         return
@@ -72,14 +76,14 @@ def _few(sources: list[str], out: Path | None, blocks: str, ray: str | None, as_
 
     prints, broken = few_fingerprints(sources, blocks, ray, as_json)
     for reason in broken.values():
-        typer.echo(f"error: {reason}", err=True)
+        say(f"error: {reason}", err=True)
 
     def line(one: "Fingerprint") -> str:
         return json.dumps(one.to_json())
 
     if out is None and not as_json:
         for one in prints:
-            typer.echo(line(one))
+            say_json(one.to_json())
     elif out is not None and prints:
         try:
             if out.suffix == ".parquet":
@@ -95,9 +99,9 @@ def _few(sources: list[str], out: Path | None, blocks: str, ray: str | None, as_
             "broken": broken,
             "fingerprints": [one.to_json() for one in prints] if out is None else None,
         }
-        typer.echo(json.dumps(figures))
+        say_json(figures)
     elif out is not None:
-        typer.echo(f"{out}: {len(prints)} fingerprints")
+        say(f"{out}: {len(prints)} fingerprints")
     if broken:
         raise typer.Exit(1)
 

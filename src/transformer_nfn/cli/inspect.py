@@ -1,20 +1,16 @@
 """`tnfn inspect`: what a checkpoint is."""
 
-import json
 from dataclasses import asdict
-from pathlib import Path
-from typing import Annotated
 
 import typer
 
-from transformer_nfn.cli.checkpoints import Blocks, ConfigFile, Options, open_checkpoint
+from transformer_nfn.cli.checkpoints import Blocks, ConfigFile, Options, Source, open_checkpoint
 from transformer_nfn.cli.common import Json
+from transformer_nfn.cli.terminal import say, say_json
 
 
 def inspect(
-    path: Annotated[
-        Path, typer.Argument(help="A .safetensors file, an index, or a folder with either.")
-    ],
+    path: Source,
     config: ConfigFile = None,
     options: Options = None,
     as_json: Json = False,
@@ -34,26 +30,28 @@ def inspect(
         found = inspect_checkpoint(checkpoint, progress)
     bad = sum(block.not_finite for block in found.health) + sum(found.not_finite.values())
     if as_json:
-        typer.echo(json.dumps({**asdict(found), "dimension": found.dimension}))
+        say_json({**asdict(found), "dimension": found.dimension})
     else:
         sizes = ", ".join(f"{name} {size}" for name, size in found.sizes.items())
-        typer.echo(f"{path}: {found.family}, {found.parameters:,} parameters in {found.dtype}")
-        typer.echo(f"  {found.blocks} blocks, {sizes}")
-        typer.echo(f"  {', '.join(f'{n} {v}' for n, v in found.settings.items() if v is not None)}")
-        typer.echo(f"  heads: {', '.join(found.heads) or 'none, it gives hidden states'}")
+        say(f"{path}: {found.family}, {found.parameters:,} parameters in {found.dtype}")
+        say(f"  {found.blocks} blocks, {sizes}")
+        say(f"  {', '.join(f'{n} {v}' for n, v in found.settings.items() if v is not None)}")
+        say(f"  heads: {', '.join(found.heads) or 'none, it gives hidden states'}")
         if found.unknown:
-            typer.echo(f"  tensors nobody knows: {', '.join(found.unknown[:5])}")
-        typer.echo(f"\nsymmetries, {found.dimension:,} dimensions in all")
+            say(f"  tensors nobody knows: {', '.join(found.unknown[:5])}")
+        say()
+        say(f"symmetries, {found.dimension:,} dimensions in all")
         for name, dimension in found.group.items():
             size = f"{dimension:,}" if dimension else "discrete"
-            typer.echo(f"  {name:<11}{size:>12}  {PARTS[name].what}")
-        typer.echo("\nblock  rank QK  condition  rank VO  condition  dead neurons  NaN")
+            say(f"  {name:<11}{size:>12}  {PARTS[name].what}")
+        say()
+        say("block  rank QK  condition  rank VO  condition  dead neurons  NaN")
         for number, block in enumerate(found.health):
-            typer.echo(
+            say(
                 f"{number:>5}  {block.qk_rank:>7}  {block.qk_condition:>9.3g}  {block.vo_rank:>7}"
                 f"  {block.vo_condition:>9.3g}  {block.dead_neurons:>12}  {block.not_finite:>3}"
             )
         for name, count in found.not_finite.items():
-            typer.echo(f"{name} has {count} numbers that are NaN or infinite", err=True)
+            say(f"{name} has {count} numbers that are NaN or infinite", err=True)
     if bad:
         raise typer.Exit(1)

@@ -1,7 +1,9 @@
 """The entry point: registers the commands and turns our own errors into one line."""
 
+import io
 import sys
 from itertools import pairwise
+from typing import Any
 
 import typer
 
@@ -16,6 +18,7 @@ from transformer_nfn.cli.nearest import nearest
 from transformer_nfn.cli.rank import rank
 from transformer_nfn.cli.reparam import reparam
 from transformer_nfn.cli.same import same
+from transformer_nfn.cli.terminal import say, say_lines
 from transformer_nfn.cli.zoo import zoo_app
 
 app = typer.Typer(
@@ -38,6 +41,9 @@ app.command()(dedup)
 app.command()(nearest)
 app.command()(audit)
 
+#: typer has the class of all its complaints under no name of its own.
+_UsageError: Any = typer.BadParameter.__base__
+
 
 @app.callback()
 def _commands() -> None:
@@ -53,14 +59,24 @@ def with_default_address(arguments: list[str]) -> list[str]:
 
 
 def main() -> None:
-    """Run `tnfn`: exit code 1 for an error that the user can mend, 130 after Ctrl-C."""
+    """Run `tnfn`: exit code 1 for an error that the user can mend, 2 for a wrong command line.
+
+    130 after Ctrl-C.
+    """
     try:
-        app(with_default_address(sys.argv[1:]))
+        # What a command returns is nothing, and what it exits with is returned.
+        sys.exit(app(with_default_address(sys.argv[1:]), standalone_mode=False) or 0)
+    except _UsageError as error:
+        # It quotes the command line, which may be file names that a shell put there.
+        said = io.StringIO()
+        error.show(said)
+        say_lines(said.getvalue().rstrip(), err=True)
+        sys.exit(error.exit_code)
     except (ValueError, OSError) as error:
-        # Errors of the rooms say what to do, and a store what is not allowed; a traceback would
-        # hide that.
+        # Errors of the rooms say what to do, and the system which file is not there, not allowed
+        # or too large for the disk; a traceback would hide that.
         ours = type(error).__module__.startswith("transformer_nfn.")
-        if not ours and not isinstance(error, PermissionError):
+        if not ours and not isinstance(error, OSError):
             raise
-        typer.echo(f"error: {one_line(str(error))}", err=True)
+        say(f"error: {one_line(str(error))}", err=True)
         sys.exit(1)

@@ -4,9 +4,11 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
+from transformer_nfn.escaping import for_terminal
+
 
 def short(path: str, folder: Path) -> str:
-    """A name under a folder; quoted if it has characters that would steer a terminal.
+    """A name under a folder, as a terminal may show it.
 
     The usual names of a file alone in its folder say nothing, so the folder's stands for them.
     """
@@ -14,12 +16,9 @@ def short(path: str, folder: Path) -> str:
     if below.is_relative_to(folder):
         below = below.relative_to(folder)
     usual = ("model.safetensors", "model.safetensors.index.json")
-    return printable(str(below.parent if below.name in usual and below.parent != Path() else below))
-
-
-def printable(name: str) -> str:
-    """Quoted if it has characters that would steer a terminal."""
-    return name if name.isprintable() else ascii(name)
+    return for_terminal(
+        str(below.parent if below.name in usual and below.parent != Path() else below)
+    )
 
 
 def one_line(text: str) -> str:
@@ -29,8 +28,7 @@ def one_line(text: str) -> str:
         >>> one_line("not JSON:\n  line 1\x1b[2J")
         'not JSON: line 1\\x1b[2J'
     """
-    words = " ".join(text.split())
-    return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in words)[:2000]
+    return for_terminal(" ".join(text.split()))[:2000]
 
 
 def common_folder(paths: Sequence[str]) -> Path:

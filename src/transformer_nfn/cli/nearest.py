@@ -1,12 +1,12 @@
 """`tnfn nearest`: which of many known checkpoints a file is a copy or kin of."""
 
-import json
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from transformer_nfn.cli.common import Json
 from transformer_nfn.cli.names import common_folder, short
+from transformer_nfn.cli.terminal import say, say_json
 
 if TYPE_CHECKING:
     from transformer_nfn.identity import Index, Neighbour
@@ -37,11 +37,11 @@ def nearest(
             {"path": index.paths[near.file], "distance": near.distance, "kinship": near.kinship}
             for near in found
         ]
-        typer.echo(json.dumps({"path": one.path, "shape": one.shape, "nearest": rows}))
+        say_json({"path": one.path, "shape": one.shape, "nearest": rows})
     elif found:
         _show(index, found)
     else:
-        typer.echo(f"none of {len(index)} files has the shape {one.shape}")
+        say(f"none of {len(index)} files has the shape {one.shape}")
     if not found:
         raise typer.Exit(1)
 
@@ -51,4 +51,4 @@ def _show(index: "Index", found: "list[Neighbour]") -> None:
     folder = common_folder(paths)
     width = max(len(near.kinship.value) for near in found)
     for near, path in zip(found, paths, strict=True):
-        typer.echo(f"{near.kinship.value:<{width}}  {near.distance:.1e}  {short(path, folder)}")
+        say(f"{near.kinship.value:<{width}}  {near.distance:.1e}  {short(path, folder)}")

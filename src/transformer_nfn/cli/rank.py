@@ -1,6 +1,5 @@
 """`tnfn rank`: order checkpoints by predicted accuracy."""
 
-import json
 import os
 from typing import TYPE_CHECKING, Annotated
 
@@ -8,6 +7,7 @@ import typer
 
 from transformer_nfn.cli.bulk import Sources, in_words, run_bulk
 from transformer_nfn.cli.common import Json, Ray
+from transformer_nfn.cli.terminal import say, say_json
 
 if TYPE_CHECKING:
     from transformer_nfn.bench import Ranked
@@ -41,9 +41,11 @@ def rank(
         return
     if ray is not None:
         raise typer.BadParameter("--ray needs --out FOLDER")
+    if far := [source for source in sources if "://" in source]:
+        raise typer.BadParameter(f"a URL such as {far[0]} needs --out FOLDER")
     ranked = rank_files(load_predictor(model), checkpoint_files(sources))
     if as_json:
-        typer.echo(json.dumps({"model": model, "ranked": [one._asdict() for one in ranked]}))
+        say_json({"model": model, "ranked": [one._asdict() for one in ranked]})
     else:
         _show(ranked)
     if any(one.predicted is None for one in ranked):
@@ -60,10 +62,10 @@ def _many(
     bulk, figures = run_bulk(RankTask(model), sources, out, ray, as_json)
     best = stored_ranks(bulk.results, bulk.listing, top)
     if as_json:
-        typer.echo(json.dumps({**figures, "ranked": [one._asdict() for one in best]}))
+        say_json({**figures, "ranked": [one._asdict() for one in best]})
     else:
         _show(best)
-        typer.echo(in_words(figures))
+        say(in_words(figures))
     if not best:
         raise typer.Exit(1)
 
@@ -71,6 +73,6 @@ def _many(
 def _show(ranked: "list[Ranked]") -> None:
     for number, one in enumerate(ranked, start=1):
         figure = "     -" if one.predicted is None else f"{100 * one.predicted:5.1f} %"
-        typer.echo(f"{number:>4}  {figure}  {one.path}")
+        say(f"{number:>4}  {figure}  {one.path}")
         if one.warning:
-            typer.echo(f"      warning: {one.path}: {one.warning}", err=True)
+            say(f"      warning: {one.path}: {one.warning}", err=True)

@@ -5,14 +5,12 @@ from typing import Annotated
 
 import typer
 
-from transformer_nfn.cli.checkpoints import ConfigFile, Options, open_checkpoint
+from transformer_nfn.cli.checkpoints import ConfigFile, Options, Source, open_checkpoint
 from transformer_nfn.cli.common import Json, show
 
 
 def reparam(
-    path: Annotated[
-        Path, typer.Argument(help="A .safetensors file, an index, or a folder with either.")
-    ],
+    path: Source,
     out: Annotated[Path, typer.Option(help="A .safetensors file, or a folder.")],
     seed: Annotated[int, typer.Option(help="Of the random element.")] = 0,
     parts: Annotated[

@@ -5,7 +5,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from transformer_nfn.cli.checkpoints import Blocks, Options, check_writable, open_checkpoint
+from transformer_nfn.cli.checkpoints import (
+    Blocks,
+    Options,
+    Source,
+    check_picture,
+    check_writable,
+    open_checkpoint,
+)
 from transformer_nfn.cli.common import Json, show
 
 if TYPE_CHECKING:
@@ -16,16 +23,16 @@ DIFFERENT, UNDECIDED = 3, 4
 
 
 def same(
-    first: Annotated[Path, typer.Argument(help="A checkpoint: file, index or folder.")],
-    second: Annotated[Path, typer.Argument(help="Another one.")],
+    first: Source,
+    second: Source,
     certificate: Annotated[
         Path | None, typer.Option(help="Where to write the change of coordinates, if there is one.")
     ] = None,
     plot: Annotated[
         Path | None, typer.Option(help="A picture: heads of the first against heads of the second.")
     ] = None,
-    config_first: Annotated[Path | None, typer.Option(help="config.json of the first.")] = None,
-    config_second: Annotated[Path | None, typer.Option(help="config.json of the second.")] = None,
+    config_first: Annotated[str | None, typer.Option(help="config.json of the first.")] = None,
+    config_second: Annotated[str | None, typer.Option(help="config.json of the second.")] = None,
     options: Options = None,
     options_first: Annotated[
         list[str] | None, typer.Option("--set-first", metavar="NAME=VALUE", help="For the first.")
@@ -56,7 +63,7 @@ def same(
     from transformer_nfn.identity import save_certificate
 
     check_writable(certificate, (".safetensors",))
-    check_writable(plot, (".png", ".pdf", ".svg"))
+    check_picture(plot)
     every = options or []
     with (
         open_checkpoint(first, config_first, [*every, *(options_first or [])]) as ours,
@@ -70,7 +77,7 @@ def same(
     if plot is not None and verdict.distances:
         from transformer_nfn.identity import plot_heads
 
-        plot_heads(verdict.distances, plot, first.name, second.name)
+        plot_heads(verdict.distances, plot, ours.path.name, theirs.path.name)
     figures = facts(verdict)
     if certificate is not None:
         figures["certificate"] = str(certificate) if verdict.element is not None else None

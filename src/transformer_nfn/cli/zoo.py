@@ -1,12 +1,12 @@
 """`tnfn zoo`: plan, build, look at, check and export zoos of small trained transformers."""
 
-import json
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import typer
 
 from transformer_nfn.cli.common import Json, Ray, hours, interruptible, make_executor, show
+from transformer_nfn.cli.terminal import say, say_json, say_lines
 
 zoo_app = typer.Typer(
     help="Zoos of small trained transformers that anybody can rebuild.",
@@ -76,14 +76,14 @@ def plan(
         "gpus": gpus,
     }
     if as_json:
-        typer.echo(json.dumps(figures))
+        say_json(figures)
         return
-    typer.echo(f"{chosen.name}: {planned.runs:,} runs in {planned.groups:,} groups")
-    typer.echo(f"store:       {planned.rows:,} rows, {planned.bytes / 1e9:.2f} GB")
-    typer.echo(f"work:        {planned.steps:,} steps, {planned.evaluated:,} examples evaluated")
-    typer.echo(f"this core:   {speed.steps:,.0f} steps/s, {hours(one_core)} for all of it")
+    say(f"{chosen.name}: {planned.runs:,} runs in {planned.groups:,} groups")
+    say(f"store:       {planned.rows:,} rows, {planned.bytes / 1e9:.2f} GB")
+    say(f"work:        {planned.steps:,} steps, {planned.evaluated:,} examples evaluated")
+    say(f"this core:   {speed.steps:,.0f} steps/s, {hours(one_core)} for all of it")
     where = f"{gpus} GPUs, each taken as {gpu_speed:g} such cores" if gpus else f"{cpus} such cores"
-    typer.echo(f"on {where}: {hours(one_core / workers)}")
+    say(f"on {where}: {hours(one_core / workers)}")
 
 
 @zoo_app.command()
@@ -109,7 +109,7 @@ def build(
     building = Build(chosen, out, runs=runs, data=data, device=device)
     total, missing = building.runs, building.missing
     if missing < total:
-        typer.echo(f"{total - missing} of {total} runs are there already", err=True)
+        say(f"{total - missing} of {total} runs are there already", err=True)
     failures = []
     if missing:
         with interruptible(), make_executor(ray, gpus=0 if device == "cpu" else 1) as executor:
@@ -124,21 +124,21 @@ def build(
                 ),
             )
     for failed in failures:
-        typer.echo(f"error: group {failed.job.group.name} failed:\n{failed.error}", err=True)
+        say_lines(f"error: group {failed.job.group.name} failed:\n{failed.error}", err=True)
     if len(failures) == len(building.groups) > 0:
         raise typer.Exit(1)
     zoo = Zoo(out)
     written = write_card(zoo)
     figures = summarize(zoo)
     if as_json:
-        typer.echo(json.dumps({**figures, "failed_groups": len(failures)}))
+        say_json({**figures, "failed_groups": len(failures)})
     else:
-        typer.echo(
+        say(
             f"{out}: {figures['runs']:,} runs, {figures['rows']:,} rows in {figures['shards']} "
             f"shards, {figures['bytes'] / 1e6:,.0f} MB; data card: {', '.join(written)}"
         )
     if failures:
-        typer.echo(f"{len(failures)} groups failed: run the same command again", err=True)
+        say(f"{len(failures)} groups failed: run the same command again", err=True)
         raise typer.Exit(1)
 
 
@@ -174,7 +174,7 @@ def import_published(
                 ),
             )
     for failed in failures:
-        typer.echo(f"error: {failed.job.name} failed:\n{failed.error}", err=True)
+        say_lines(f"error: {failed.job.name} failed:\n{failed.error}", err=True)
     if not failures or len(failures) < len(importing.jobs):
         zoo = Zoo(out)
         write_card(zoo)
@@ -208,12 +208,12 @@ def verify(folder: Folder, as_json: Json = False) -> None:
     problems = {one.name: one.problems for one in checked if one.problems}
     rows = sum(one.rows for one in checked)
     if as_json:
-        typer.echo(json.dumps({"rows": rows, "shards": len(checked), "problems": problems}))
+        say_json({"rows": rows, "shards": len(checked), "problems": problems})
     else:
         for name, found in problems.items():
             for problem in found:
-                typer.echo(f"{name}: {problem}")
-        typer.echo(
+                say(f"{name}: {problem}")
+        say(
             f"{folder}: {rows:,} rows in {len(checked)} shards, "
             + (f"{len(problems)} with problems" if problems else "all sound")
         )
@@ -262,6 +262,6 @@ def export(
         where = where & (pc.field("checkpoint") == checkpoint)
     written = write(Zoo(folder), where, out)
     if not written:
-        typer.echo(f"no row of {folder} is chosen by these options", err=True)
+        say(f"no row of {folder} is chosen by these options", err=True)
         raise typer.Exit(1)
     show({"folder": str(out), "files": len(written), "first": written[0].name}, as_json)

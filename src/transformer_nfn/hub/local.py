@@ -30,6 +30,9 @@ def walk(home: str) -> Iterator[Item]:
                 yield item
                 continue
             target = os.path.realpath(item.path)
+            if os.path.islink(target):  # links in a circle: a row with a reason
+                yield item
+                continue
             if os.path.commonpath([inside, target]) == inside and not _is_listed(target, inside):
                 linked[target] = min(item, linked.get(target, item))
     yield from linked.values()
@@ -75,7 +78,7 @@ def _scan(folder: str) -> tuple[dict[str, Piece], set[str], list[str]]:
     with os.scandir(folder) as entries:
         for entry in entries:
             name = entry.name
-            if is_piece(name) and not entry.is_dir():
+            if is_piece(name) and not _is_folder(entry):
                 try:
                     state = entry.stat()
                     pieces[name] = Piece(state.st_size, str(state.st_mtime_ns))
@@ -86,6 +89,13 @@ def _scan(folder: str) -> tuple[dict[str, Piece], set[str], list[str]]:
             elif not name.startswith(".") and entry.is_dir(follow_symlinks=False):
                 below.append(entry.path)
     return pieces, links, below
+
+
+def _is_folder(entry: "os.DirEntry[str]") -> bool:
+    try:
+        return entry.is_dir()
+    except OSError:  # a link that leads back to itself
+        return False
 
 
 def _is_listed(target: str, inside: str) -> bool:

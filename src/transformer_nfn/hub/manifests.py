@@ -12,6 +12,7 @@ import pyarrow as pa  # type: ignore[import-untyped]
 import pyarrow.compute as pc  # type: ignore[import-untyped]
 from pyarrow import csv, parquet
 
+from transformer_nfn.escaping import from_spreadsheet
 from transformer_nfn.hub.errors import HubError
 from transformer_nfn.jobs import MOST_MORE, MOST_TIMES, DamagedError, read_table, sound
 from transformer_nfn.stores import RangeFile, Store
@@ -83,10 +84,14 @@ def _read(file: Any, source: str) -> pa.Table:
             table = read_table(opened, size, list(_TYPES))
         _check_text(table, size)
         return table
-    if source.endswith(".csv"):
+    if source.endswith(".csv"):  # perhaps a table of `tnfn dedup --to`
         as_text = csv.ConvertOptions(column_types={"path": pa.string(), "version": pa.string()})
         table = csv.read_csv(file, convert_options=as_text)
-        return table.select([name for name in table.column_names if name in _TYPES])
+        table = table.select([name for name in table.column_names if name in _TYPES])
+        if "path" in table.column_names:
+            place = table.column_names.index("path")
+            table = table.set_column(place, "path", from_spreadsheet(table["path"]))
+        return table
     if source.endswith(".jsonl"):
         return _json_lines(file)
     lines = file.read().decode(errors="backslashreplace").splitlines()

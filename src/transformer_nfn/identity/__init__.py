@@ -13,7 +13,7 @@ from transformer_nfn.identity.distances import (
 )
 from transformer_nfn.identity.duplicates import Duplicates, Row, dedup, group_copies
 from transformer_nfn.identity.element import NetElement
-from transformer_nfn.identity.finding import find_checkpoints, fingerprints
+from transformer_nfn.identity.finding import find_checkpoints, fingerprints, natural
 from transformer_nfn.identity.fingerprinting import WIDTH, Fingerprint, check_choice, fingerprint
 from transformer_nfn.identity.forest import Edge, Forest
 from transformer_nfn.identity.found import unit_roundoff
@@ -69,6 +69,7 @@ __all__ = [
     "inspect_checkpoint",
     "load_certificate",
     "match",
+    "natural",
     "plot_heads",
     "plot_kin",
     "random_net_element",

@@ -40,7 +40,7 @@ def find_checkpoints(folder: str | Path) -> list[Path]:
             if name.startswith(".") or shard or not name.endswith((".safetensors", _INDEX)):
                 continue
             path = Path(place, name)
-            target = path.resolve()
+            target = Path(os.path.realpath(path))  # `resolve` ends at a link that leads to itself
             if target.is_relative_to(inside):
                 found.setdefault(target, path)
     if not found:
@@ -48,7 +48,7 @@ def find_checkpoints(folder: str | Path) -> list[Path]:
     return sorted(found.values(), key=natural)
 
 
-def natural(path: Path) -> list[tuple[int, str]]:
+def natural(path: str | Path) -> list[tuple[int, str]]:
     """A sorting key that puts step-200 before step-1000.
 
     Example:

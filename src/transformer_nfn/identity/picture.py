@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 from torch import Tensor
 
+from transformer_nfn.escaping import for_picture
 from transformer_nfn.identity.distances import COPY
 from transformer_nfn.identity.duplicates import Duplicates
 
@@ -14,6 +15,10 @@ from transformer_nfn.identity.duplicates import Duplicates
 _MOST = 24
 #: Most files of a heat map, and most whose names can be read.
 _FILES, _NAMED = 200, 80
+
+
+#: Names of files are text, see `for_picture`; a user's own setting may say that all is TeX.
+_TEXT: Any = {"text.usetex": False}
 
 
 def plot_heads(distances: Sequence[Tensor], path: Path, first: str, second: str) -> None:
@@ -25,9 +30,15 @@ def plot_heads(distances: Sequence[Tensor], path: Path, first: str, second: str)
         first: What the first network is called.
         second: What the second is called.
     """
+    from matplotlib import rc_context
+
+    with rc_context(_TEXT):
+        _draw_heads(list(distances[:_MOST]), path, for_picture(first), for_picture(second))
+
+
+def _draw_heads(shown: list[Tensor], path: Path, first: str, second: str) -> None:
     from matplotlib.figure import Figure
 
-    shown = list(distances[:_MOST])
     columns = min(len(shown), 6)
     rows = -(-len(shown) // columns)
     figure = Figure(figsize=(1.2 + 1.9 * columns, 0.9 + 1.9 * rows), layout="constrained")
@@ -57,6 +68,13 @@ def plot_kin(found: Duplicates, path: Path, name: Callable[[str], str] = str) ->
         path: A PNG or PDF file.
         name: What a file is called.
     """
+    from matplotlib import rc_context
+
+    with rc_context(_TEXT):
+        _draw_kin(found, path, name)
+
+
+def _draw_kin(found: Duplicates, path: Path, name: Callable[[str], str]) -> None:
     from matplotlib import colormaps
     from matplotlib.figure import Figure
 
@@ -75,7 +93,7 @@ def plot_kin(found: Duplicates, path: Path, name: Callable[[str], str] = str) ->
         vmax=0.3,
     )
     if len(shown) <= _NAMED:
-        names = [name(found.index.paths[file]) for file in shown]
+        names = [for_picture(name(found.index.paths[file])) for file in shown]
         heat.set_xticks(range(len(names)), names, rotation=90, fontsize=7)
         heat.set_yticks(range(len(names)), names, fontsize=7)
     else:
@@ -113,4 +131,4 @@ def _plot_links(found: Duplicates, axes: Any) -> None:
     axes.set_xlabel("log10 of the distance; dotted: the most that is a copy's")
     axes.set_ylabel("files")
     axes.set_title(f"{len(kin)} files, {len(found.families)} families", fontsize=9)
-    axes.legend(fontsize=8)
+    axes.legend(fontsize=8, loc="upper right")  # not the best place, which takes time to find

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from transformer_nfn.checkpoints import Checkpoint, CheckpointError
+from transformer_nfn.identity.bytewise import Sameness, same_numbers
 from transformer_nfn.identity.confirmation import BLURRED, Agreement, confirm
 from transformer_nfn.identity.element import NetElement
 from transformer_nfn.identity.found import Match
@@ -77,6 +78,14 @@ class Verdict:
     unknown_settings: tuple[str, ...] = ()
 
 
+_SAME = {
+    Sameness.BYTES: Verdict(Answer.SAME_BYTES, "the files are the same, byte for byte"),
+    Sameness.TENSORS: Verdict(
+        Answer.SAME_TENSORS, "all tensors are the same, bit for bit; the files are not"
+    ),
+}
+
+
 def same(
     ours: Checkpoint,
     theirs: Checkpoint,
@@ -122,8 +131,8 @@ def _same(
     progress: Callable[[int], None],
     seed: int,
 ) -> Verdict:
-    if not settings and _same_reading(ours, theirs) and (found := _same_numbers(ours, theirs)):
-        return found
+    if not settings and _same_reading(ours, theirs) and (what := same_numbers(ours, theirs)):
+        return _SAME[what]
     for checkpoint in (ours, theirs):
         if name := _not_finite(checkpoint):
             return Verdict(
@@ -354,49 +363,6 @@ def _different_inputs(ours: Checkpoint, theirs: Checkpoint, why: str, seed: int)
         return Verdict(Answer.UNDECIDED, f"{why}; no common input could be run: {str(error)[:200]}")
     answer = Answer.DIFFERENT if witness.beyond_rounding else Answer.UNDECIDED
     return Verdict(answer, why, where="shapes", witness=witness)
-
-
-def _same_numbers(ours: Checkpoint, theirs: Checkpoint) -> Verdict | None:
-    one, two = ours.files, theirs.files
-    if set(one) != set(two):
-        return None
-    if any(
-        (one.entry(name).dtype, one.entry(name).shape)
-        != (two.entry(name).dtype, two.entry(name).shape)
-        for name in one
-    ):
-        return None
-    if len(one.shards) == len(two.shards) and all(
-        a.start == b.start and a.entries == b.entries and a.metadata == b.metadata
-        for (_, a), (_, b) in zip(one.shards, two.shards, strict=True)
-    ):
-        files = [(a, b) for (a, _), (b, _) in zip(one.shards, two.shards, strict=True)]
-        if all(_equal_files(a, b) for a, b in files):
-            return Verdict(Answer.SAME_BYTES, "the files are the same, byte for byte")
-    for name in one:
-        rows = max(1, _CHUNK // max(1, one.entry(name).shape[-1] if one.entry(name).shape else 1))
-        if not one.entry(name).shape:
-            if not _equal_bits(one.read(name), two.read(name)):
-                return None
-            continue
-        for a, b in zip(one.chunks(name, rows), two.chunks(name, rows), strict=True):
-            if not _equal_bits(a, b):
-                return None
-    return Verdict(Answer.SAME_TENSORS, "all tensors are the same, bit for bit; the files are not")
-
-
-def _equal_bits(a: Tensor, b: Tensor) -> bool:
-    return torch.equal(a.reshape(-1).view(torch.uint8), b.reshape(-1).view(torch.uint8))
-
-
-def _equal_files(a: object, b: object) -> bool:
-    with open(a, "rb") as one, open(b, "rb") as two:  # type: ignore[call-overload]
-        while True:
-            first, second = one.read(_CHUNK), two.read(_CHUNK)
-            if first != second:
-                return False
-            if not first:
-                return True
 
 
 def _not_finite(checkpoint: Checkpoint) -> str | None:

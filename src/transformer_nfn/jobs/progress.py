@@ -8,6 +8,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, ProgressColumn, Task, TextColumn, TimeElapsedColumn
 from rich.text import Text
 
+from transformer_nfn.escaping import for_terminal
 from transformer_nfn.jobs.executors import Done, Failed
 
 Outcome = TypeVar("Outcome", bound=Done[Any, Any] | Failed[Any])
@@ -107,6 +108,7 @@ def track(
         yield from outcomes
         return
     console = console or Console(stderr=True)
+    describe = for_terminal(describe)
     meter = Meter(total, done_already, detail)
     show = _bar if console.is_terminal else _lines
     yield from show(_counted(outcomes, meter, weight), meter, describe, console)
@@ -123,7 +125,7 @@ def _counted(
 def _bar(
     outcomes: Iterable[Outcome], meter: Meter, describe: str, console: Console
 ) -> Iterator[Outcome]:
-    columns = (TextColumn("{task.description}"), BarColumn(), _MeterColumn(meter))
+    columns = (TextColumn("{task.description}", markup=False), BarColumn(), _MeterColumn(meter))
     with Progress(*columns, TimeElapsedColumn(), console=console) as progress:
         task = progress.add_task(describe, total=meter.total, completed=meter.done_already)
         for outcome in outcomes:

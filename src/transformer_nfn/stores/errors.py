@@ -42,10 +42,15 @@ _NAMES = {
 
 def is_refused(error: BaseException) -> bool:
     """Whether credentials are missing, or not enough."""
-    if isinstance(error, PermissionError):
+    if isinstance(error, PermissionError) or _answer(error)[0] in (401, 403):
         return True
     found = (type(error).__module__.partition(".")[0], type(error).__name__)
     return found in {("botocore", "NoCredentialsError"), ("botocore", "PartialCredentialsError")}
+
+
+def is_missing(error: BaseException) -> bool:
+    """Whether there is no such file."""
+    return isinstance(error, FileNotFoundError) or _answer(error)[0] in (404, 410)
 
 
 def is_taken(error: BaseException) -> bool:
@@ -54,6 +59,17 @@ def is_taken(error: BaseException) -> bool:
     s3fs says FileExistsError only where the answer names the condition, as that of AWS does.
     """
     return isinstance(error, FileExistsError) or _answer(error)[0] == 412
+
+
+def is_foreign(error: BaseException) -> bool:
+    """Whether a library says in words of its own that a request was wrong, as aiohttp does.
+
+    A ValueError too: of a URL that is none. Most other types of Python's own are bugs.
+    """
+    if isinstance(error, _FINAL):
+        return False
+    known = isinstance(error, ValueError | NotImplementedError)
+    return known or type(error).__module__ != "builtins"
 
 
 def is_transient(error: BaseException) -> bool:

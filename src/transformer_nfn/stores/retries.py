@@ -5,7 +5,7 @@ import time
 from collections.abc import Callable
 from typing import TypeVar
 
-from transformer_nfn.stores.errors import UnreachableError, is_refused, is_transient
+from transformer_nfn.stores.errors import UnreachableError, is_foreign, is_refused, is_transient
 
 T = TypeVar("T")
 
@@ -25,7 +25,7 @@ def patiently(ask: Callable[[], T], what: str) -> T:
         what: Named in the error at the end.
 
     Raises:
-        UnreachableError: If all attempts failed so.
+        UnreachableError: If all attempts failed so, or a library says that the request is wrong.
         PermissionError: If credentials are missing, or not enough.
         Exception: Of `ask`, if it says that asking again is no use: not found, not allowed.
     """
@@ -40,7 +40,9 @@ def patiently(ask: Callable[[], T], what: str) -> T:
                     f"{what}: {error}; credentials and permissions are on the page on stores"
                 ) from error
             if not is_transient(error):
-                raise
+                if not is_foreign(error):
+                    raise
+                raise UnreachableError(f"{what}: {type(error).__name__}: {error}") from error
             spent = time.monotonic() - start
             if asked >= ATTEMPTS or spent + pause > SECONDS:
                 raise UnreachableError(

@@ -7,7 +7,7 @@ import fsspec  # type: ignore[import-untyped]
 from fsspec.core import split_protocol, url_to_fs  # type: ignore[import-untyped]
 from fsspec.implementations.local import LocalFileSystem  # type: ignore[import-untyped]
 
-from transformer_nfn.stores.errors import UnreachableError, is_taken
+from transformer_nfn.stores.errors import UnreachableError, is_missing, is_taken
 from transformer_nfn.stores.rangefile import AHEAD, RangeFile
 from transformer_nfn.stores.retries import patiently
 
@@ -48,7 +48,7 @@ class Store:
         """The store of a URL, and the path in it.
 
         Raises:
-            UnreachableError: If a package for it is missing.
+            UnreachableError: If there is no such protocol, or a package for it is missing.
         """
         options = {}
         if split_protocol(url)[0] in ("s3", "s3a"):
@@ -60,6 +60,8 @@ class Store:
             raise UnreachableError(
                 f"{url}: {error}; for S3 `pip install 'transformer-nfn[s3]'`"
             ) from None
+        except ValueError as error:  # a protocol that nobody knows, or a URL that is none
+            raise UnreachableError(f"{url}: {error}; see the page on stores for URLs") from None
         return Store(fs), path.rstrip("/")
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -79,8 +81,18 @@ class Store:
         Raises:
             FileNotFoundError: If there is none.
         """
-        found: dict[str, Any] = patiently(lambda: self.fs.info(path), self.url(path))
-        return found
+
+        def ask() -> dict[str, Any]:
+            try:
+                found: dict[str, Any] = self.fs.info(path)
+            except FileNotFoundError as error:
+                # fsspec says so on http whatever went wrong, and keeps that as the cause.
+                if not self._http or error.__cause__ is None or is_missing(error.__cause__):
+                    raise
+                raise error.__cause__ from None
+            return found
+
+        return patiently(ask, self.url(path))
 
     def file_info(self, path: str) -> dict[str, Any]:
         """What the store says of a file; on S3 without looking for a folder of that name.
@@ -90,6 +102,11 @@ class Store:
         Raises:
             FileNotFoundError: If there is none.
         """
+        if self._http:
+            try:
+                return self.info(path)
+            except PermissionError as error:  # what some servers say of all that is not there
+                raise FileNotFoundError(str(error)) from None
         if not self._s3:
             return self.info(path)
         bucket, key, _ = self.fs.split_path(path)
@@ -118,7 +135,7 @@ class Store:
     def exists(self, path: str) -> bool:
         """Whether there is a file or folder."""
         try:
-            return bool(self.info(path))
+            return bool(self.file_info(path) if self._http else self.info(path))
         except FileNotFoundError:
             return False
 

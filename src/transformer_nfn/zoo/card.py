@@ -7,6 +7,7 @@ import io
 import json
 from typing import Any
 
+from transformer_nfn.escaping import for_picture
 from transformer_nfn.zoo.dataset import Zoo, ok
 from transformer_nfn.zoo.errors import StoreError
 from transformer_nfn.zoo.schema import COLUMNS
@@ -109,9 +110,16 @@ def histogram(zoo: Zoo) -> bytes:
         StoreError: If matplotlib is missing.
     """
     try:
-        from matplotlib.figure import Figure
+        from matplotlib import rc_context
     except ImportError as error:
         raise StoreError("the histogram needs `pip install 'transformer-nfn[zoo]'`") from error
+    with rc_context({"text.usetex": False}):  # a zoo's name is text
+        return _draw_histogram(zoo)
+
+
+def _draw_histogram(zoo: Zoo) -> bytes:
+    from matplotlib.figure import Figure
+
     table = zoo.table(ok, ["checkpoint", "test_accuracy"])
     accuracies = 100 * table.column("test_accuracy").drop_null().to_numpy()
     final = table.filter(_last_epoch(table)).column("test_accuracy").drop_null().to_numpy() * 100
@@ -126,7 +134,7 @@ def histogram(zoo: Zoo) -> bytes:
         yscale="log" if len(accuracies) else "linear",
         xlim=(0, 100),
     )
-    axes.set_title(_title(zoo), loc="left")
+    axes.set_title(for_picture(_title(zoo)), loc="left")
     # Beside the title: bars may be anywhere, and at 10 % there are always some.
     axes.legend(frameon=False, loc="lower right", bbox_to_anchor=(1, 1), borderaxespad=0)
     axes.spines[["top", "right"]].set_visible(False)

@@ -6,6 +6,7 @@ import numpy as np
 
 from transformer_nfn.bench.learning import PAPERS_RUNS, Learning
 from transformer_nfn.bench.pictures.namedlines import Line, line_picture
+from transformer_nfn.escaping import for_picture
 
 _STEPS = 25  # places of an extrapolated line
 _FURTHER = (2000, 5000, PAPERS_RUNS)  # where its axis has numbers
@@ -44,7 +45,7 @@ def by_size(learning: Learning) -> bytes:
         axes.set_xticks(ticks, [f"{tick:,}" for tick in ticks])
         axes.minorticks_off()
         axes.set_xlabel("runs of the zoo" + (", dashed: extrapolated" if extended else ""))
-        axes.set_title(f"{learning.zoo}, {learning.track} starts", loc="left", pad=14)
+        axes.set_title(for_picture(f"{learning.zoo}, {learning.track} starts"), loc="left", pad=14)
 
     return line_picture(
         lines,

@@ -12,6 +12,7 @@ from transformer_nfn.bench.data import Threshold
 from transformer_nfn.bench.errors import BenchError
 from transformer_nfn.bench.registry import model_named
 from transformer_nfn.bench.scores import Comparison
+from transformer_nfn.escaping import for_picture
 
 WIDTH = 10.5  # inches
 DPI = 150
@@ -19,6 +20,7 @@ SMALL = 10.5  # points
 GREY = "#666666"
 LIGHT = "#d9d9d9"
 STYLE: Any = {  # matplotlib's type for it lists all names there are
+    "text.usetex": False,  # names of zoos are text, see `for_picture`
     "font.family": "DejaVu Sans",
     "font.size": 12,
     "axes.titlesize": 12,
@@ -117,10 +119,11 @@ def signed(value: float, *, plus: bool = False) -> str:
 
 def panel_title(comparison: Comparison, *, narrow: bool = False) -> str:
     """The zoo and the track."""
-    track = f"{comparison.track} starts"
+    track = for_picture(f"{comparison.track} starts")
     if narrow:
-        return f"{wrapped(comparison.zoo, 22)},\n{track}"
-    return f"{comparison.zoo}, {track}"
+        lines = wrapped(comparison.zoo, 22).replace("\xa0", " ").split("\n")
+        return ",\n".join(["\n".join(map(for_picture, lines)), track])
+    return f"{for_picture(comparison.zoo)}, {track}"
 
 
 def wrapped(text: str, width: int) -> str:
