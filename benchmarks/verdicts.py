@@ -41,7 +41,7 @@ from transformer_nfn.identity import (
     symmetry_parts,
     unit_roundoff,
 )
-from transformer_nfn.identity.witness import draw_inputs
+from transformer_nfn.identity.inputs import draw_inputs
 from transformer_nfn.space import WeightBatch
 
 FAMILIES = (*made.FAMILIES, "gpt2-relu", "zoo-paper", "zoo-residual", "zoo-text")
