@@ -1,9 +1,71 @@
-"""The basis of a stream: which orthogonal matrix carries the rows of one file to another's."""
+"""The basis of a stream: which orthogonal matrix carries the rows of one file to another's.
+
+It is found from rows that were rounded, so it is known only so well, and all that is compared in it
+is off by that much as well. How well follows from the rows: an angle between two directions in
+which they have the sizes g_i and g_j, in units of their rounding, has the variance 1/(g_i + g_j).
+"""
+
+from dataclasses import dataclass
 
 import torch
 from jaxtyping import Float
 from scipy.optimize import linear_sum_assignment  # type: ignore[import-untyped]
 from torch import Tensor
+
+#: Off by more than this part of its size nothing is, however little is known of a basis.
+_MOST = 0.1
+
+
+@dataclass(frozen=True)
+class Basis:
+    """An orthogonal matrix, and how well it is known.
+
+    Attributes:
+        matrix: What rows are multiplied with from the right.
+        ways: Directions in the second basis, one in each column.
+        angles: The variance of the angle between each two of them.
+    """
+
+    matrix: Float[Tensor, "x x"]
+    ways: Float[Tensor, "x p"]
+    angles: Float[Tensor, "p p"]
+
+    def spread(self, rows: Float[Tensor, "*u x"]) -> Float[Tensor, "*u"]:
+        """The mean square of what is not known of the basis does to rows."""
+        each = self.angles.sum(dim=1).clamp_max(_MOST**2)
+        return (rows @ self.ways).square() @ each
+
+    def drawn(self, seed: int) -> Float[Tensor, "x x"]:
+        """The matrix as it might be as well."""
+        generator = torch.Generator().manual_seed(seed)
+        upper = torch.randn(self.angles.shape, generator=generator, dtype=self.angles.dtype).triu(1)
+        turn = (upper - upper.T) * self.angles.clamp_max(_MOST**2 / len(self.angles)).sqrt()
+        return self.matrix + self.matrix @ self.ways @ turn @ self.ways.T
+
+
+def known_basis(
+    matrix: Float[Tensor, "x x"],
+    theirs: Float[Tensor, "t x"],
+    sizes: Float[Tensor, " t"],
+    *,
+    fix_ones: bool,
+) -> Basis:
+    """How well a basis is known that was found from rows.
+
+    Args:
+        matrix: The basis.
+        theirs: The rows in it.
+        sizes: The root mean square of what rounding does to each.
+        fix_ones: The ones are orthogonal to all rows and go to themselves.
+    """
+    D = len(matrix)
+    weighted = theirs / sizes.clamp_min(1e-300).unsqueeze(1) * D**0.5
+    weighted = weighted[sizes > 0]
+    sums, ways = torch.linalg.eigh(weighted.T @ weighted)
+    if fix_ones:  # they are the direction of which the rows have nothing
+        sums, ways = sums[1:], ways[:, 1:]
+    angles = 1 / (sums[:, None] + sums).clamp_min(1e-300)
+    return Basis(matrix, ways, angles.fill_diagonal_(0.0))
 
 
 def find_basis(
@@ -13,8 +75,8 @@ def find_basis(
     permutation: bool,
     rounding: float,
     fix_ones: bool,
-    sizes: Float[Tensor, " t"] | None = None,
-) -> Float[Tensor, "x x"] | None:
+    sizes: Float[Tensor, " t"],
+) -> Basis | None:
     """The orthogonal R for which ours · R is closest to theirs; None for the identity.
 
     The identity is taken where no other matrix is clearly better: a network that was trained on
@@ -26,11 +88,10 @@ def find_basis(
         permutation: Only permutations, with one sign for all.
         rounding: Unit roundoff of the stored numbers.
         fix_ones: The ones are orthogonal to all rows and go to themselves.
-        sizes: Of the stored numbers that each row comes from; of the row itself if None.
+        sizes: The root mean square of what rounding does to each row.
     """
     # Rounding errs relative to what is stored, so rows count in units of it. Those that are far
     # smaller than most count no more than these: a row of zeros may be off by anything.
-    sizes = theirs.norm(dim=1) if sizes is None else sizes
     usual = sizes[sizes > 0].median() if (sizes > 0).any() else sizes.new_ones(())
     weight = 1 / torch.maximum(sizes, 1e-3 * usual)
     ours, theirs = ours * weight[:, None], theirs * weight[:, None]
@@ -41,21 +102,26 @@ def find_basis(
     if permutation:
         basis = _closest_permutation(ours, theirs)
     else:
-        basis = closest_orthogonal(ours, theirs, rounding, fix_ones)
-    return basis if (ours @ basis - theirs).norm() < 0.5 * plain else None
+        basis = closest_orthogonal(ours, theirs, fix_ones)
+    if not (ours @ basis - theirs).norm() < 0.5 * plain:
+        return None
+    if permutation:  # there is nothing between two of them
+        none = theirs.new_zeros(len(basis), 0)
+        return Basis(basis, none, none[:0])
+    return known_basis(basis, theirs, torch.ones_like(sizes), fix_ones=fix_ones)
 
 
 def closest_orthogonal(
-    ours: Float[Tensor, "t x"], theirs: Float[Tensor, "t x"], rounding: float, fix_ones: bool
+    ours: Float[Tensor, "t x"], theirs: Float[Tensor, "t x"], fix_ones: bool
 ) -> Float[Tensor, "x x"]:
     """The orthogonal Procrustes problem; where the rows say nothing, as near to 1 as possible."""
     product = ours.T @ theirs
     if fix_ones:  # the rows have nothing along the ones, so this only says where they go
         product = product + product.norm() / len(product)
     u, s, vh = torch.linalg.svd(product)
-    # s are squares. Noise in a direction is as large as the rows are in it, times the roundoff, so
-    # a direction is known if its size, not its square, is above the roundoff.
-    known = s > s[0] * max(16 * rounding**2, 1e-14)
+    # Rows are in units of their rounding, of which each direction has an equal share: one is known
+    # if the rows have more of it than that.
+    known = s > max(4 * len(ours) / len(product), 1e-14 * s[0])
     basis: Tensor = u[:, known] @ vh[known]
     if not known.all():
         rest, rest_h = u[:, ~known], vh[~known]

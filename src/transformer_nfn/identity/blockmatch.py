@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from transformer_nfn.group import GroupElement
-from transformer_nfn.identity.bases import find_basis
+from transformer_nfn.identity.bases import Basis, find_basis
 from transformer_nfn.identity.canonical import Bases, rotated
 from transformer_nfn.identity.heads import (
     Heads,
@@ -32,7 +32,7 @@ class BlockMatch:
     """
 
     element: GroupElement
-    bases: tuple[Tensor | None, Tensor | None]
+    bases: tuple[Basis | None, Basis | None]
     condition: float
     loose: tuple[int, ...]
     distances: Tensor
@@ -65,13 +65,13 @@ def match_block(
     groups, inside, cost = match_heads(a, b, outputs=known)
     picked = a.pick(groups, inside)
     k = _query_key(picked, b)
-    middle = bases[1]
+    middle: Basis | None = None
     if not known:
         off = Heads.of(variances[0]).pick(groups, inside), Heads.of(variances[1])
         middle = _middle_basis(picked, b, (start, theirs), variances, off, rounding, fix_ones)
         if middle is not None:
-            start = rotated(ours, (bases[0], middle, bases[2]))
-            picked = replace(picked, O=picked.O @ middle)
+            start = rotated(ours, (bases[0], middle.matrix, bases[2]))
+            picked = replace(picked, O=picked.O @ middle.matrix)
     v = between(picked.V, b.V, *(heads.O.transpose(2, 3).flatten(1, 2) for heads in (picked, b)))
     order, scale = _neurons(start, theirs, known)
     parts: dict[str, Tensor] = {"a": order, "k": _back(k, groups), "v": _back(v, groups)}
@@ -79,11 +79,12 @@ def match_block(
     if scale is not None:
         parts["s"] = _back(scale, order)
     element = GroupElement(spec, {label: part[None, None] for label, part in parts.items()})
-    last = bases[2]
+    last: Basis | None = None
     if not known:
         last = _last_basis(element(start), theirs, order, scale, variances, rounding, fix_ones)
         if last is not None:
-            start = rotated(ours, (bases[0], middle, last))
+            second = None if middle is None else middle.matrix
+            start = rotated(ours, (bases[0], second, last.matrix))
     size = k.norm(dim=-1) if a.rotary else None
     conditions = (
         torch.linalg.cond(k) if size is None else size.amax(-1) / size.amin(-1),
@@ -128,7 +129,7 @@ def _middle_basis(
     off: tuple[Heads, Heads],
     rounding: float,
     fix_ones: bool,
-) -> Tensor | None:
+) -> Basis | None:
     """The basis that attention writes in: first from V O, then from all that reads it as well.
 
     V O is taken in an orthonormal basis of what their V reads, where ours needs no N.
@@ -152,7 +153,7 @@ def _middle_basis(
         fix_ones=fix_ones,
         sizes=sizes,
     )
-    turned = ours if first is None else rotated(ours, (None, first, None))
+    turned = ours if first is None else rotated(ours, (None, first.matrix, None))
     order, _ = _neurons(turned, theirs, outputs=False)
     # A scale may stand between the neurons of the two, so each counts by its direction.
     one, two, off_one, off_two = (_rows(batch, "A") for batch in (*blocks, *variances))
@@ -179,7 +180,7 @@ def _last_basis(
     variances: tuple[WeightBatch, WeightBatch],
     rounding: float,
     fix_ones: bool,
-) -> Tensor | None:
+) -> Basis | None:
     """The basis that the MLP writes in, once its neurons are in order and have their scale."""
     off_ours, off_theirs = (_written(batch).sum(dim=1) for batch in variances)
     neurons = off_ours[:-1][order]

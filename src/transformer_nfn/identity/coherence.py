@@ -20,11 +20,11 @@ from transformer_nfn.identity.units import with_units_of
 from transformer_nfn.space import WeightBatch
 
 #: Draws of rounding that a difference is compared with.
-DRAWS = 2
-#: How many times as strong as the strongest of them it may be, and what is added to it for n
-#: numbers, divided by √n: draws of few numbers spread more.
-LIMIT = 1.3
-_SPREAD = 4.0
+DRAWS = 3
+#: How many times as strong as the strongest of them it may be, and what is added to it, divided by
+#: the root of the numbers that rounding is made of: where few of them count, it spreads more.
+LIMIT = 1.4
+_SPREAD = 9.0
 _STEPS = 24
 
 
@@ -43,13 +43,13 @@ def leaning_tensors(
         loose: Heads of which only the products agree; their factors say nothing.
     """
     found = []
-    unmatched = with_units_of(
-        _like(block, 0.0), _like(block, 1.0), {"Q K": loose, "V O": loose}, heads=True
+    tight = with_units_of(
+        _filled(block, 1.0), _filled(block, 0.0), {"Q K": loose, "V O": loose}, heads=True
     )
     for name, axes in block.spec.block.tensors.items():
         if name in READERS or (name in WRITERS and not name.startswith("b")):
-            judged = _matrix(unmatched, name) == 0
-            rows = [_matrix(batch, name) * judged for batch in (difference, *roundings)]
+            counts = _matrix(tight, name)
+            rows = [_matrix(batch, name) * counts for batch in (difference, *roundings)]
             if "s" in [index.label for index in axes]:
                 # A neuron's scale is known no better than what it reads and writes.
                 rows = [_without(each, _matrix(block, name)) for each in rows]
@@ -65,7 +65,7 @@ class Leaning:
 
     def __init__(self) -> None:
         self._sums: list[Tensor] = []
-        self._numbers = 0
+        self._squares, self._fourth = 0.0, 0.0
 
     def add(
         self,
@@ -80,9 +80,11 @@ class Leaning:
             roundings: What rounding leaves.
             sizes: For each row the mean square of what rounding does to it.
         """
-        self._numbers += difference.numel()
         known = (sizes > 0).unsqueeze(1)
         scale = torch.where(known, sizes.clamp_min(1e-300).rsqrt().unsqueeze(1), 0.0)
+        mean = torch.stack([(rows * scale).square() for rows in roundings]).mean(dim=0)
+        self._squares += mean.sum().item()
+        self._fourth += mean.square().sum().item()
         products = [_square(rows * scale) for rows in (difference, *roundings)]
         if self._sums:
             products = [one + two for one, two in zip(self._sums, products, strict=True)]
@@ -94,12 +96,13 @@ class Leaning:
         usual = max(strengths[1:])
         if usual == 0:
             return []
-        limit = LIMIT + _SPREAD / sqrt(self._numbers)
+        numbers = self._squares**2 / self._fourth  # that count
+        limit = LIMIT + _SPREAD / sqrt(numbers)
         return [Residual(kind, None, strengths[0] / usual, limit, leans=True)]
 
 
-def _like(block: WeightBatch, value: float) -> WeightBatch:
-    return block.replace({name: torch.full_like(block[name], value) for name in "QKVO"})
+def _filled(block: WeightBatch, value: float) -> WeightBatch:
+    return block.replace({name: torch.full_like(block[name], value) for name in block})
 
 
 def _square(rows: Float[Tensor, "u x"]) -> Float[Tensor, "x x"]:

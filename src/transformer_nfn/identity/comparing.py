@@ -4,8 +4,9 @@ Whoever found the element, and how, does not matter here: a certificate from els
 the same way. Embeddings and heads are read in slices.
 """
 
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 
 import torch
 from torch import Tensor
@@ -13,6 +14,7 @@ from torch import Tensor
 from transformer_nfn.checkpoints import Checkpoint, Head
 from transformer_nfn.group import GroupElement
 from transformer_nfn.identity.acting import canonical_block, folded_head, reading
+from transformer_nfn.identity.bases import Basis
 from transformer_nfn.identity.canonical import Bases, Norm, Rules, rotated, undressed
 from transformer_nfn.identity.coherence import DRAWS, Leaning, leaning_tensors
 from transformer_nfn.identity.element import NetElement, last_stream, streams
@@ -32,28 +34,44 @@ from transformer_nfn.identity.units import (
     squared_distances,
     with_units_of,
 )
-from transformer_nfn.identity.variance import block_variances, norm_variances
+from transformer_nfn.identity.variance import block_variances, norm_variances, with_spread
 from transformer_nfn.space import WeightBatch
 
 #: From so many times its limit on a residual is a suspicion.
 _SUSPICIOUS = 2.0
 
 
-def judge(ours: Checkpoint, theirs: Checkpoint, element: NetElement) -> Match:
-    """What an element leaves between two checkpoints, unit by unit."""
-    found = Match(bases=dict(element.bases), hidden=element.hidden, unseen=element.unseen)
+def judge(
+    ours: Checkpoint,
+    theirs: Checkpoint,
+    element: NetElement,
+    known: Mapping[int, Basis] = MappingProxyType({}),
+) -> Match:
+    """What an element leaves between two checkpoints, unit by unit.
+
+    Args:
+        ours: The first.
+        theirs: The second.
+        element: What is said to carry the first to the second.
+        known: How well bases can be known from these two files, by stream.
+    """
+    found = Match(
+        bases=dict(element.bases),
+        known=dict(known),
+        hidden=element.hidden,
+        unseen=element.unseen,
+    )
     compare_writers(ours, theirs, found)
     for number, group in enumerate(element.blocks):
-        first, middle, last = (element.bases.get(s) for s in streams(ours, number))
         pair = BlockPair.of(ours, theirs, number, element.unseen)
-        compare_block(pair, group, (first, middle, last), found)
+        compare_block(pair, group, streams(ours, number), found)
     compare_readers(ours, theirs, found)
     return found
 
 
 def compare_writers(ours: Checkpoint, theirs: Checkpoint, found: Match) -> None:
     """All that is written into the first stream from outside the blocks, and norms after sums."""
-    basis = found.bases.get(0)
+    basis, known = found.bases.get(0), found.known.get(0)
     pairs = [(ours, theirs), *_rounded(ours, theirs)]
     for name, other in zip(ours.writers, theirs.writers, strict=True):
         rows = _Rows()
@@ -61,11 +79,14 @@ def compare_writers(ours: Checkpoint, theirs: Checkpoint, found: Match) -> None:
             zip(row_slices(one, name), row_slices(two, other), strict=True) for one, two in pairs
         ]
         for ((a, off_a), (b, off_b)), *again in zip(*slices, strict=True):
-            left = [
-                _turned(seen(ours, one), basis) - seen(theirs, two)
-                for one, two in [(a, b), *((one - a, two - b) for (one, _), (two, _) in again)]
+            moved, fixed = _turned(seen(ours, a), basis), seen(theirs, b)
+            roundings = [
+                _turned(seen(ours, one), _drawn(basis, known, draw))
+                - moved
+                - (seen(theirs, two) - fixed)
+                for draw, ((one, _), (two, _)) in enumerate(again)
             ]
-            rows.add(left[0], off_a + off_b, left[1:])
+            rows.add(moved - fixed, off_a + off_b + _unknown(known, fixed), roundings)
         rows.note(found, name, ours.D)
     if ours.family.post_norm:
         for name in ours.norm_names:
@@ -124,7 +145,7 @@ class BlockPair:
 def compare_block(
     pair: BlockPair,
     element: GroupElement,
-    bases: Bases,
+    places: tuple[int, int, int],
     found: Match,
     loose: Sequence[int] = (),
 ) -> None:
@@ -133,14 +154,18 @@ def compare_block(
     Args:
         pair: Both blocks.
         element: What is said to carry the first to the second.
-        bases: Of the streams.
+        places: The streams, as `element.streams` has them.
         found: Where residuals are noted.
         loose: Heads that the element explains only by their products.
     """
+    first, middle, last = (found.bases.get(stream) for stream in places)
+    bases = first, middle, last
+    one, two, three = (found.known.get(stream) for stream in places)
+    known = one, two, three
     moved = element(rotated(pair.ours, bases))
     expected = both(
         in_order_of(expected_squares(pair.ours, pair.variances[0]), element),
-        expected_squares(pair.theirs, pair.variances[1]),
+        expected_squares(pair.theirs, with_spread(pair.variances[1], pair.theirs, known)),
     )
     squares = squared_distances(moved, pair.theirs)
     suspected: dict[str, Collection[int]] = {}
@@ -157,20 +182,42 @@ def compare_block(
             suspected.setdefault(residual.kind, units)
     if not found.failures:
         left = minus(moved, pair.theirs)
-        roundings = _roundings(pair, element, bases)
+        roundings = [_rounding(pair, element, moved, bases, known, draw) for draw in range(DRAWS)]
         for residual in leaning_tensors(pair.theirs, left, roundings, loose):
             found.note(pair.place, residual)
     if suspected:
         found.repaired[pair.number] = with_units_of(pair.theirs, moved, suspected)
 
 
-def _roundings(pair: BlockPair, element: GroupElement, bases: Bases) -> list[WeightBatch]:
-    """What rounding both files again leaves between two blocks, in the second's coordinates."""
-    found = []
-    for draw in range(DRAWS):
-        one, two = pair.rounded(draw)
-        found.append(minus(element(rotated(one, bases)), two))
-    return found
+def _rounding(
+    pair: BlockPair,
+    element: GroupElement,
+    moved: WeightBatch,
+    bases: Bases,
+    known: tuple[Basis | None, ...],
+    draw: int,
+) -> WeightBatch:
+    """What rounding both files again, and not knowing the bases, leaves between two blocks."""
+    one, two = pair.rounded(draw)
+    first, middle, last = (
+        _drawn(basis, how, draw) for basis, how in zip(bases, known, strict=True)
+    )
+    again = element(rotated(plus(pair.ours, one), (first, middle, last)))
+    return minus(minus(again, moved), two)
+
+
+def _drawn(basis: Tensor | None, known: Basis | None, draw: int) -> Tensor | None:
+    """A basis as it might be as well, if it was found from weights."""
+    return basis if known is None else known.drawn(draw)
+
+
+def _unknown(known: Basis | None, rows: Tensor) -> Tensor:
+    return rows.new_zeros(len(rows)) if known is None else known.spread(rows)
+
+
+def plus(one: WeightBatch, two: WeightBatch) -> WeightBatch:
+    """The sum of two blocks."""
+    return WeightBatch(two.spec, {name: one[name] + two[name] for name in two})
 
 
 def minus(one: WeightBatch, two: WeightBatch) -> WeightBatch:
@@ -269,8 +316,8 @@ def compare_readers(ours: Checkpoint, theirs: Checkpoint, found: Match) -> None:
 def _compare_head(
     ours: Checkpoint, theirs: Checkpoint, head: Head, other: Head, found: Match
 ) -> None:
-    basis = found.bases.get(last_stream(ours))
-    unseen = found.unseen
+    place, unseen = last_stream(ours), found.unseen
+    basis, known = found.bases.get(place), found.known.get(place)
     weights = _Rows()
     constants = []
     pairs = [(ours, theirs), *_rounded(ours, theirs)]
@@ -279,12 +326,13 @@ def _compare_head(
     ]
     for (one, two), *again in zip(*slices, strict=True):
         left = []
-        for a, b in [(one, two), *again]:
+        for draw, (a, b) in enumerate([(one, two), *again]):
             rows = b.weight
             if unseen is not None:
                 rows = rows - torch.outer(rows @ unseen, unseen) / ours.D
-            left.append(_turned(a.weight, basis) - rows)
-        off = one.off_weight + two.off_weight
+            turn = _drawn(basis, known, draw - 1) if draw else basis
+            left.append(_turned(a.weight, turn) - rows)
+        off = one.off_weight + two.off_weight + _unknown(known, two.weight)
         weights.add(left[0], off, [rows - left[0] for rows in left[1:]])
         constants.append((one.constant - two.constant, one.off_constant + two.off_constant))
     weights.note(found, other.weight, ours.D)
@@ -346,8 +394,10 @@ def _compare_classifier(ours: Checkpoint, theirs: Checkpoint, found: Match) -> N
         expected_product_squares(net, _classifier_variances(checkpoint))
         for net, checkpoint in ((one, ours), (two, theirs))
     ]
+    known = found.known.get(last_stream(ours))
+    unknown = _unknown(known, two[0][:, : ours.D, 0]) * two[1].square().sum(dim=(1, 2))
     squares = product_squares(moved, two)
-    for residual in judged(first, squares, expected[0][order] + expected[1], ours.D):
+    for residual in judged(first, squares, expected[0][order] + expected[1] + unknown, ours.D):
         found.note(first, residual)
     _compare_plain(ours.files.read(last), theirs.files.read(last), last, found)
 

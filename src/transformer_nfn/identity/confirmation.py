@@ -23,14 +23,14 @@ from transformer_nfn.identity.running import run
 AGREE = 2.5
 APART = 4.0
 #: The same for one input alone, of which one in dozens is far out by chance.
-AGREE_ON_ONE = 6.0
+AGREE_ON_ONE = 9.0
 #: Where rounding itself moves the outputs by this part of their size, nothing can be confirmed.
 BLURRED = 0.25
 #: Inputs that the most different ones are chosen from, as a multiple of those that are judged.
-_POOL = 3
+_POOL = 2
 #: Roundings of each file; more where few outputs would make a chance of it.
-_JITTERS, _MANY_JITTERS = 3, 10
-_MANY_OUTPUTS = 256
+_JITTERS, MANY_JITTERS = 4, 10
+MANY_OUTPUTS = 256
 #: Outputs of one token that are compared; of more, some chosen by the seed.
 _OUTPUTS = 4096
 #: Parts of a sequence that are judged by themselves: a change may show at its start or end only.
@@ -76,9 +76,9 @@ def confirm(ours: Checkpoint, theirs: Checkpoint, *, seed: int) -> Agreement:
     inputs = torch.cat([drawn, _most_different(ours, theirs, len(drawn) // 2, seed)])
     random = len(drawn)
     one, two = (_outputs(checkpoint, inputs, seed) for checkpoint in (ours, theirs))
-    few = min(out[0].numel() for out in two.values()) < _MANY_OUTPUTS
+    few = min(out[0].numel() for out in two.values()) < MANY_OUTPUTS
     levels = [
-        _levels(checkpoint, exact, inputs, seed, _MANY_JITTERS if few else _JITTERS)
+        _levels(checkpoint, exact, inputs, seed, MANY_JITTERS if few else _JITTERS)
         for checkpoint, exact in ((ours, one), (theirs, two))
     ]
     worst = Agreement(0.0, 0.0, 0.0, 0.0, len(inputs), seed)

@@ -7,6 +7,7 @@ from torch import Tensor
 
 from transformer_nfn.checkpoints import Checkpoint
 from transformer_nfn.group import GroupElement
+from transformer_nfn.identity.bases import Basis
 from transformer_nfn.identity.canonical import Gauge
 from transformer_nfn.identity.residuals import Residual
 from transformer_nfn.space import WeightBatch
@@ -18,6 +19,7 @@ class Match:
 
     Attributes:
         bases: For each stream its basis where it is not the identity.
+        known: How well those are known that were found from weights.
         blocks: The element of each block that was matched.
         gauges: The second checkpoint's gauges.
         hidden: The classifier's neurons, for zoo nets.
@@ -32,6 +34,7 @@ class Match:
     """
 
     bases: dict[int, Tensor] = field(default_factory=dict)
+    known: dict[int, Basis] = field(default_factory=dict)
     blocks: list[GroupElement] = field(default_factory=list)
     gauges: list[Gauge] = field(default_factory=list)
     hidden: tuple[Tensor, Tensor] | None = None
@@ -43,6 +46,13 @@ class Match:
     condition: float = 1.0
     distances: list[Tensor] = field(default_factory=list)
     repaired: dict[int, WeightBatch] = field(default_factory=dict)
+
+    def learn(self, stream: int, basis: Basis | None) -> None:
+        """Take a basis that was found; None is the identity."""
+        if basis is not None:
+            self.bases[stream] = basis.matrix
+            if basis.ways.numel():  # a permutation is right or wrong
+                self.known[stream] = basis
 
     def note(self, where: str, residual: Residual) -> None:
         """Count a residual."""

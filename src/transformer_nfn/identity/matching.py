@@ -20,6 +20,7 @@ from transformer_nfn.identity.outermatch import (
     outside_gauge,
     unseen_direction,
 )
+from transformer_nfn.identity.variance import with_spread
 
 
 def match(
@@ -32,10 +33,8 @@ def match(
     """
     found = Match()
     rounding = unit_roundoff(ours, theirs)
-    first = find_first_basis(ours, theirs, rounding)
-    if first is not None:
-        found.bases[0] = first
-    found.unseen = unseen_direction(ours, theirs, first)
+    found.learn(0, find_first_basis(ours, theirs, rounding))
+    found.unseen = unseen_direction(ours, theirs, found.bases.get(0))
     compare_writers(ours, theirs, found)
     for number in range(ours.blocks):
         _match_one(ours, theirs, number, rounding, found)
@@ -65,24 +64,24 @@ def _match_one(
 ) -> None:
     first, middle, last = streams(ours, number)
     pair = BlockPair.of(ours, theirs, number, found.unseen)
+    off_ours, off_theirs = pair.variances
+    known = found.known.get(first), found.known.get(middle), found.known.get(last)
     result = match_block(
         pair.ours,
         pair.theirs,
         (found.bases.get(first), found.bases.get(middle), found.bases.get(last)),
         known=ours.family.skip,
-        variances=pair.variances,
+        variances=(off_ours, with_spread(off_theirs, pair.theirs, known)),
         rounding=rounding,
         fix_ones=fixes_ones(ours, theirs),
     )
     if not ours.family.skip:
         for stream, basis in zip((middle, last), result.bases, strict=True):
-            if basis is not None:
-                found.bases[stream] = basis
+            found.learn(stream, basis)
     found.blocks.append(result.element)
     found.gauges.append(gauge_of(pair.raw, pair.norms, Rules.of(theirs), found.unseen))
     found.distances.append(result.distances)
     found.condition = max(found.condition, result.condition)
     if result.loose:
         found.by_products.append(f"{pair.place}: head {result.loose[0]}")
-    bases = found.bases.get(first), found.bases.get(middle), found.bases.get(last)
-    compare_block(pair, result.element, bases, found, result.loose)
+    compare_block(pair, result.element, (first, middle, last), found, result.loose)

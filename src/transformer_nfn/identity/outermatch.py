@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from transformer_nfn.checkpoints import Checkpoint
-from transformer_nfn.identity.bases import find_basis
+from transformer_nfn.identity.bases import Basis, find_basis
 from transformer_nfn.identity.element import Outside
 from transformer_nfn.identity.neurons import match_neurons
 from transformer_nfn.identity.probes import seen
@@ -63,7 +63,7 @@ def _with_positions(checkpoint: Checkpoint, name: str, rows: Tensor) -> Tensor:
     return rows + sine_positions(checkpoint.settings.size("tokens"), checkpoint.D).double()
 
 
-def find_first_basis(ours: Checkpoint, theirs: Checkpoint, rounding: float) -> Tensor | None:
+def find_first_basis(ours: Checkpoint, theirs: Checkpoint, rounding: float) -> Basis | None:
     """The basis of the first stream, from what the embeddings write into it."""
     if not ours.writers or ours.gives_hidden_states or ours.unknown or theirs.unknown:
         return None

@@ -17,7 +17,7 @@ from transformer_nfn.identity.units import Units, numbers_in
 #: What many numbers together may be off by, in multiples of what rounding does to both files.
 POOLED = 1.4
 #: What is added to it for a unit of n numbers, divided by √n: so much rounding spreads.
-SPREAD = 4.0
+SPREAD = 5.5
 
 
 @dataclass(frozen=True)

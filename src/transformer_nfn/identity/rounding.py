@@ -19,12 +19,14 @@ def last_digit(tensor: Tensor) -> Tensor:
     Example:
         >>> last_digit(torch.tensor([1.0, 1.5, 2.0])) * 2**23
         tensor([1., 1., 2.], dtype=torch.float64)
+        >>> last_digit(torch.tensor([0.0], dtype=torch.float16)) * 2**24
+        tensor([1.], dtype=torch.float64)
     """
     kind = torch.finfo(tensor.dtype)
-    _, exponent = torch.frexp(tensor.double())
-    step = torch.exp2(exponent.double() - 1) * kind.eps
+    exact = tensor.double()
     # Below the smallest normal number the digits end at a fixed place; at 0 as well.
-    return step.clamp_min(kind.smallest_normal * kind.eps)
+    _, exponent = torch.frexp(exact.abs().clamp_min(kind.smallest_normal))
+    return torch.exp2(exponent.double() - 1) * kind.eps
 
 
 def spread(tensor: Tensor) -> Tensor:

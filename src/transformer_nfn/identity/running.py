@@ -8,7 +8,7 @@ import math
 from collections.abc import Callable, Mapping
 
 import torch
-from jaxtyping import Bool, Float
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 from torch.nn import functional as F
 
@@ -110,13 +110,22 @@ def embed(checkpoint: Checkpoint, inputs: Tensor) -> Float[Tensor, "s t x"]:
     types = torch.zeros((), dtype=torch.long)
     if inputs.dim() == 3:
         inputs, types = inputs.unbind(1)
-    ids, place = inputs.unique(return_inverse=True)  # type: ignore[no-untyped-call]
-    stream = checkpoint.files.rows(words, ids.tolist()).double()[place]
+    stream = _word_rows(checkpoint, words, inputs)
     if name in ("gpt2", "bert"):
         stream = stream + checkpoint.files.slice(others[0], 0, inputs.shape[1]).double()
     if name == "bert":
         stream = stream + checkpoint.files.read(others[1]).double()[types]
     return stream
+
+
+def _word_rows(
+    checkpoint: Checkpoint, name: str, ids: Int[Tensor, "s t"]
+) -> Float[Tensor, "s t x"]:
+    """Rows of an embedding: each that occurs is read once, or all if that is less work."""
+    found, place = ids.unique(return_inverse=True)  # type: ignore[no-untyped-call]
+    if 4 * len(found) >= checkpoint.files.entry(name).shape[0]:
+        return checkpoint.files.read(name).double()[ids]
+    return checkpoint.files.rows(name, found.tolist()).double()[place]
 
 
 def _embed_image(checkpoint: Checkpoint, images: Tensor) -> Float[Tensor, "s t x"]:

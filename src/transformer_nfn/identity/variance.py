@@ -10,7 +10,16 @@ from torch import Tensor
 
 from transformer_nfn.checkpoints import Checkpoint
 from transformer_nfn.identity.acting import reading
-from transformer_nfn.identity.canonical import READERS, Norm, Rules, along, join_bias, split_bias
+from transformer_nfn.identity.bases import Basis
+from transformer_nfn.identity.canonical import (
+    READERS,
+    WRITERS,
+    Norm,
+    Rules,
+    along,
+    join_bias,
+    split_bias,
+)
 from transformer_nfn.identity.rounding import spread_of
 from transformer_nfn.space import WeightBatch
 
@@ -45,6 +54,37 @@ def block_variances(checkpoint: Checkpoint, number: int) -> WeightBatch:
         variances["bO"] = variances["bO"] + moved.flatten(0, -2).sum(dim=0)
         variances["V"][..., D, :] = 0.0
     return WeightBatch(batch.spec, {n: t[None, None, None] for n, t in variances.items()})
+
+
+def with_spread(
+    variances: WeightBatch,
+    block: WeightBatch,
+    known: tuple[Basis | None, Basis | None, Basis | None],
+) -> WeightBatch:
+    """Variances with what is not known of the bases that a block is compared in.
+
+    Args:
+        variances: Of the block.
+        block: Its canonical weights.
+        known: How well the bases are known: of the stream that attention reads, of the one it
+            writes and the MLP reads, of the one the MLP writes.
+    """
+    found = dict(variances.tensors)
+    D = block.spec.sizes["D"]
+    for name, tensor in block.tensors.items():
+        reads = name in READERS
+        stream = READERS[name][1] if reads else 1 if name in ("O", "bO") else 2
+        basis = known[stream]
+        if basis is None or name not in (*READERS, *WRITERS):
+            continue
+        axis = READERS[name][0] % (tensor.dim() - 3) + 3 if reads else tensor.dim() - 1
+        rows = tensor.narrow(axis, 0, D).movedim(axis, -1)
+        # All that counts later is the sum over the stream.
+        each = (basis.spread(rows) / D).unsqueeze(axis)
+        more = torch.zeros_like(tensor)
+        more.narrow(axis, 0, D).add_(each)
+        found[name] = found[name] + more
+    return WeightBatch(block.spec, found)
 
 
 def norm_variances(checkpoint: Checkpoint, name: str | None) -> Norm:

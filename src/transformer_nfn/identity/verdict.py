@@ -18,7 +18,13 @@ from transformer_nfn.identity.matching import element_of, match
 from transformer_nfn.identity.names import unit_name
 from transformer_nfn.identity.running import check_runnable
 from transformer_nfn.identity.settings import compare_settings
-from transformer_nfn.identity.witness import BEYOND, Witness, find_faint_witness, find_witness
+from transformer_nfn.identity.witness import (
+    BEYOND,
+    BEYOND_ON_ONE,
+    Witness,
+    find_faint_witness,
+    find_witness,
+)
 
 _CHUNK = 2**22
 #: Draws of inputs among which a witness is looked for.
@@ -275,7 +281,8 @@ def _with_witness(
         verdict,
         answer=Answer.UNDECIDED,
         reason=f"{reason}, but on {_DRAWS} draws of inputs the outputs differ by at most "
-        f"{witness.ratio:.1f} times what rounding does (less than {BEYOND:.0f})",
+        f"{witness.overall:.1f} times what rounding does, on one by {witness.ratio:.1f} "
+        f"({BEYOND:.0f} and {BEYOND_ON_ONE:.0f} would be a difference)",
     )
 
 

@@ -8,14 +8,17 @@ from jaxtyping import Float
 from torch import Tensor
 
 from transformer_nfn.checkpoints import Checkpoint
+from transformer_nfn.identity.confirmation import MANY_JITTERS, MANY_OUTPUTS
 from transformer_nfn.identity.inputs import TOKENS, draw_inputs
 from transformer_nfn.identity.rounding import jittered
 from transformer_nfn.identity.running import run
 from transformer_nfn.space import WeightBatch
 
-#: How many times what one rounding does to the outputs counts as another function. A network and
-#: its rounding lie between 0.3 and 3.
+#: How many times what one rounding does to the outputs counts as another function: on all inputs
+#: together, and on one of them. A network and its rounding lie between 0.3 and 2, and on one input
+#: of dozens at up to 6, where there are few outputs.
 BEYOND = 4.0
+BEYOND_ON_ONE = 8.0
 #: The same along one direction, that in which the suspected weights move the outputs. There
 #: rounding is normally distributed, with this many standard deviations at the limit.
 BEYOND_ALONG = 5.0
@@ -46,6 +49,7 @@ class Witness:
         theirs: What the second says.
         difference: The distance of all outputs of this head, relative to their size.
         ratio: The distance as a multiple of what rounding the stored weights does.
+        overall: The same over all inputs that were tried, not only this one.
         along: Their difference along that which the suspected weights make, as a multiple of what
             rounding does in this direction; None if no weights are suspected.
         seed: The inputs come from it.
@@ -57,13 +61,15 @@ class Witness:
     theirs: float
     difference: float
     ratio: float
+    overall: float
     along: float | None
     seed: int
 
     @property
     def strength(self) -> float:
         """How far beyond rounding it is: 1 is the limit."""
-        return max(self.ratio / BEYOND, (self.along or 0.0) / BEYOND_ALONG)
+        plain = max(self.overall / BEYOND, self.ratio / BEYOND_ON_ONE)
+        return max(plain, (self.along or 0.0) / BEYOND_ALONG)
 
     @property
     def beyond_rounding(self) -> bool:
@@ -95,17 +101,19 @@ def find_witness(
     count, length = (_FEW_SEQUENCES, positions) if few else (None, TOKENS)
     inputs = draw_inputs(ours, theirs, seed=seed, tokens=tokens, count=count, length=length)
     one, two, noise = _outputs(ours, theirs, inputs, _JITTERS)
+    if min(out.shape[1] for out in two.values()) < MANY_OUTPUTS:  # then three may be no measure
+        one, two, noise = _outputs(ours, theirs, inputs, MANY_JITTERS)
     best = None
     for head, jitters in noise.items():
         difference, size = one[head] - two[head], two[head].norm(dim=1)
         level = jitters.square().sum(dim=3).mean(dim=1).amax(dim=0).sqrt()
         level = torch.maximum(level, 1e-13 * size + 1e-300)  # what float64 itself does
         ratio = (difference.norm(dim=1) / level).nan_to_num(nan=torch.inf)
+        overall = (difference.norm() / level.norm()).nan_to_num(nan=torch.inf)
         row = int(ratio.argmax())
-        found = _witness(
-            inputs[row], head, one[head][row], two[head][row], ratio[row].item(), None, seed
-        )
-        best = found if best is None or found.ratio > best.ratio else best
+        ratios = ratio[row].item(), overall.item()
+        found = _witness(inputs[row], head, one[head][row], two[head][row], ratios, None, seed)
+        best = found if best is None or found.strength > best.strength else best
     assert best is not None
     return best
 
@@ -150,7 +158,8 @@ def find_faint_witness(
         along = (difference @ way / torch.maximum(level, floor)).item()
         spread = unknown.square().sum(dim=2).mean(dim=1).amax().sqrt().clamp_min(1e-300)
         ratio = (difference.norm() / spread).item()
-        found = _witness(inputs, head, one[head].flatten(), two[head].flatten(), ratio, along, seed)
+        outputs = one[head].flatten(), two[head].flatten()
+        found = _witness(inputs, head, *outputs, (ratio, ratio), along, seed)
         best = found if best is None or found.strength > best.strength else best
     assert best is not None
     return best
@@ -199,7 +208,7 @@ def _witness(
     head: str,
     one: Float[Tensor, " o"],
     two: Float[Tensor, " o"],
-    ratio: float,
+    ratios: tuple[float, float],
     along: float | None,
     seed: int,
 ) -> Witness:
@@ -210,7 +219,7 @@ def _witness(
         one[entry].item(),
         two[entry].item(),
         ((one - two).norm() / two.norm()).item(),
-        ratio,
+        *ratios,
         along,
         seed,
     )
