@@ -101,9 +101,9 @@ def _zeros(draft: Draft, generator: torch.Generator) -> None:
         if value.is_floating_point() and value.dim() == 1:
             norm = name.endswith(".weight")
             draft.values[name] = torch.ones_like(value) if norm else torch.zeros_like(value)
-    for name, writer in draft.checkpoint.writers.items():
-        if writer.axes == "t x" and len(draft.values[name]) > draft.checkpoint.D:
-            draft.values[name][:2] = 0
+    words, writer = next(iter(draft.checkpoint.writers.items()), (None, None))
+    if words and writer.axes == "t x" and len(draft.values[words]) > draft.checkpoint.D:
+        draft.values[words][:2] = 0
     for name, value in matrices(draft).items():
         kept = torch.rand(value.shape, generator=generator) > 0.1
         draft.values[name] = torch.where(kept, value, 0.0)
