@@ -32,7 +32,7 @@ from benchmarks.forging.contest import Result, all_kinds, play, summary
 from benchmarks.forging.honest import HONEST
 from benchmarks.forging.pairs import Case
 
-_QUICK = {"forgeries": 20, "adaptive": 3, "honest": 16}
+_QUICK = {"forgeries": 14, "adaptive": 2, "honest": 10}
 #: Cases given out at a time.
 _BATCH = 48
 _bases: Bases | None = None
@@ -115,7 +115,7 @@ def contest(
     }[what]
     begin, done, tries = time.monotonic(), 0, 0
     while done < wanted and tries < 40 * wanted + 2000:
-        batch = [next(source) for _ in range(min(_BATCH, wanted))]
+        batch = [next(source) for _ in range(min(_BATCH, max(wanted // 2, 1)))]
         tries += len(batch)
         new = [case for case in batch if case.key not in record.known]
         played = pool.imap_unordered(work_on, [(home, case) for case in new])
