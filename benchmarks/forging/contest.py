@@ -112,7 +112,8 @@ def summary(results: Iterable[Result], wanted: dict[str, int]) -> Result:
     by_status = Counter(r["status"] for r in results)
     of = {s: [r for r in results if r["status"] == s] for s in by_status}
     forgeries = [r for r in of.get("forgery", []) if not r["kind"].startswith("adaptive")]
-    adaptive = [r for r in of.get("forgery", []) if r["kind"].startswith("adaptive")]
+    attacks = [r for r in results if r["kind"] == "adaptive" and r["status"] != "unfit"]
+    adaptive = [r for r in attacks if r["status"] == "forgery"]
     declared, copies = of.get("declared", []), of.get("honest", [])
     caught = [r for r in (*forgeries, *adaptive) if not r["wrong"]]
     passed = [r for r in (*forgeries, *adaptive, *declared) if r["wrong"]]
@@ -120,7 +121,8 @@ def summary(results: Iterable[Result], wanted: dict[str, int]) -> Result:
     report: Result = {
         "forgeries": len(forgeries),
         "forgeries_passed": sum(r["wrong"] for r in forgeries),
-        "adaptive": len(adaptive),
+        "adaptive": len(attacks),
+        "adaptive_above_the_line": len(adaptive),
         "adaptive_passed": sum(r["wrong"] for r in adaptive),
         "declared": len(declared),
         "declared_passed": sum(r["wrong"] for r in declared),
@@ -153,7 +155,7 @@ def summary(results: Iterable[Result], wanted: dict[str, int]) -> Result:
         not any(r["wrong"] for r in results)
         and len(undecided) <= 0.001 * len(copies)
         and len(forgeries) >= wanted["forgeries"]
-        and len(adaptive) >= wanted["adaptive"]
+        and len(attacks) >= wanted["adaptive"]
         and len(copies) >= wanted["honest"]
     )
     return report

@@ -188,17 +188,19 @@ def _round(value: Tensor, dtype: torch.dtype, dither: torch.Generator | None) ->
         return value
     top = torch.finfo(dtype).max
     value = value.detach().clamp(-top, top)
+    return (value.to(dtype) if dither is None else dithered(value, dtype, dither)).contiguous()
+
+
+def dithered(value: Tensor, dtype: torch.dtype, generator: torch.Generator) -> Tensor:
+    """Rounded up or down at random, so that the mean is right and no small change is lost."""
     near = value.to(dtype)
-    if dither is None:
-        return near.contiguous()
     # The neighbour on the other side of the exact number, with the probability of its distance.
     side = torch.where(value > near.double(), torch.inf, -torch.inf).to(dtype)
     far = torch.nextafter(near, side)
     gap = (far.double() - near.double()).abs().clamp_min(1e-300)
     share = (value - near.double()).abs() / gap
-    up = torch.rand(value.shape, generator=dither, dtype=torch.float64) < share
-    up &= torch.isfinite(far)
-    return torch.where(up, far, near).contiguous()
+    up = torch.rand(value.shape, generator=generator, dtype=torch.float64) < share
+    return torch.where(up & torch.isfinite(far), far, near)
 
 
 def remove(folder: Path) -> None:

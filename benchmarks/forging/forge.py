@@ -9,11 +9,11 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from benchmarks.forging import hidden, orders, rare, settings, spread  # noqa: F401  they register
+from benchmarks.forging import adaptive, hidden, orders, rare, settings, spread  # noqa: F401  they register
 from benchmarks.forging.bases import Bases, log_uniform
 from benchmarks.forging.draft import Draft, jittered
 from benchmarks.forging.kinds import KINDS, Kind
-from benchmarks.forging.measure import LENGTH, LINE, draw
+from benchmarks.forging.measure import CALIBRATED, CALIBRATION, LENGTH, LINE, draw
 from benchmarks.forging.pairs import Case, Pair, start
 from benchmarks.forging.roles import UnfitError
 from transformer_nfn.checkpoints import Checkpoint
@@ -21,7 +21,6 @@ from transformer_nfn.identity import run
 
 #: What is aimed at, in units of rounding; some land below the line and are counted apart.
 _LEAST, _MOST = 0.75 * LINE, 10 * LINE
-_CALIBRATION = 32
 _FIRST = 1e-4
 
 
@@ -56,7 +55,7 @@ def forged(bases: Bases, case: Case, work: Path) -> Pair:
 
 def calibrated(draft: Draft, delta: dict[str, Tensor], ours: Path, target: float) -> float:
     """The size at which a difference moves the outputs by a multiple of rounding."""
-    inputs = draw(draft.checkpoint, _CALIBRATION, LENGTH, 3)
+    inputs = draw(draft.checkpoint, CALIBRATION, LENGTH, CALIBRATED)
     exact = _run(draft.view(), inputs)
     levels = [_level(Draft(ours), draft.dtype, inputs), _level(draft, draft.dtype, inputs)]
     size = _FIRST

@@ -21,6 +21,8 @@ LENGTH = 24
 #: Roundings of each file. Over all inputs each of them runs on an eighth, which is as good and
 #: eight times as cheap; inputs that stand out are run again with other roundings, all of them.
 JITTERS = 8
+#: Inputs, and their seed, on which the size of a forgery is chosen: none of the 256.
+CALIBRATION, CALIBRATED = 32, 3
 _OUTSTANDING = 8
 #: Where one input alone is beyond the line: of 256 inputs of an honest copy with few outputs, one
 #: may seem to be if its rounding is known from 8 only.

@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from benchmarks.forging.bases import DTYPES, SEEDS, STYLES, Bases, log_uniform, pick, rng
+from benchmarks.forging.bases import DTYPES, SEEDS, STYLES, WIDE, Bases, log_uniform, pick, rng
 from benchmarks.forging.draft import Draft
 from benchmarks.forging.measure import Apart
 from transformer_nfn.checkpoints import Checkpoint
@@ -66,6 +66,9 @@ class Pair:
     measured: bool = True
 
 
+#: Kinds that are harder where there are many words.
+_RARE = ("one word", "one output")
+
 Make = Callable[[Bases, Case, Path], Pair]
 
 
@@ -75,8 +78,10 @@ def largest_condition(*dtypes: str) -> float:
 
 
 def drawn_base(case: Case, generator: torch.Generator) -> tuple[str, int]:
-    """Style and seed of the network to start from; every second one is plain."""
+    """Style and seed of the network to start from; every third one is plain."""
     style = pick(generator, ("plain", *STYLES, "plain", "trained"))
+    if case.kind in _RARE and torch.rand((), generator=generator) < 0.5:
+        style = WIDE
     return style, int(torch.randint(SEEDS, (), generator=generator))
 
 

@@ -6,7 +6,7 @@ from torch import Tensor
 from benchmarks.forging.bases import pick
 from benchmarks.forging.draft import Draft
 from benchmarks.forging.kinds import sized
-from benchmarks.forging.measure import LENGTH, draw
+from benchmarks.forging.measure import CALIBRATED, CALIBRATION, LENGTH, draw
 from benchmarks.forging.roles import (
     UnfitError,
     bias_row,
@@ -31,12 +31,12 @@ def _row(draft: Draft, name: str, row: int, generator: torch.Generator) -> dict[
 
 @sized("one word")
 def one_word(draft: Draft, generator: torch.Generator) -> dict[str, Tensor]:
-    """One row of the first embedding."""
+    """One row of the first embedding, that of a word which sizes are measured on."""
     name, writer = next(iter(draft.checkpoint.writers.items()), (None, None))
-    if name is None or writer.axes != "t x":
+    if name is None or writer.axes != "t x" or draft.checkpoint.family.norms is None:
         raise UnfitError("no words")
-    return _row(draft, name, int(torch.randint(len(draft.values[name]), (), generator=generator)),
-                generator)  # fmt: skip
+    seen = draw(draft.checkpoint, CALIBRATION, LENGTH, CALIBRATED)
+    return _row(draft, name, pick(generator, seen.flatten().tolist()), generator)
 
 
 @sized("far position")

@@ -19,14 +19,14 @@ from torch import Tensor
 from benchmarks.forging.bases import DTYPES, Bases, log_uniform, pick
 from benchmarks.forging.draft import Draft
 from benchmarks.forging.kinds import special
-from benchmarks.forging.measure import Apart, draw, profile
+from benchmarks.forging.measure import Apart
 from benchmarks.forging.pairs import Case, Pair, drawn_base, moved
 from benchmarks.forging.roles import UnfitError
 from tests.checkpoints import made
 from transformer_nfn.checkpoints import Checkpoint
 
-#: Inputs and tokens: settings of positions show on long inputs.
-_COUNT, _LENGTH = 64, 64
+#: Tokens of the inputs: settings of positions show on long ones.
+_LENGTH = 48
 
 Config = dict[str, Any]
 
@@ -184,7 +184,7 @@ def _setting_pair(name: str, bases: Bases, case: Case, work: Path) -> Pair:
         pair.declared = found
         return pair
     try:
-        pair.apart = apart_in_transformers(base, ours, theirs)
+        pair.apart = apart_in_transformers(bases, base, ours, theirs)
     except Exception as error:  # whatever it is that transformers does with such a config
         pair.declared = f"transformers: {type(error).__name__}: {str(error)[:100]}"
     return pair
@@ -277,24 +277,25 @@ def token_type(bases: Bases, case: Case, work: Path) -> Pair:
     theirs = draft.store(work / "b", stored)
     return Pair(
         ours, theirs, {"style": style, "base": seed, "size": size}, measured=False,
-        apart=apart_in_transformers(ours, ours, theirs, types=True),
+        apart=apart_in_transformers(bases, ours, ours, theirs, types=True),
     )  # fmt: skip
 
 
 # ------------------------------------------------------------------------------- in transformers
 
 
-def apart_in_transformers(base: Path, ours: Path, theirs: Path, *, types: bool = False) -> Apart:
+def apart_in_transformers(
+    bases: Bases, base: Path, ours: Path, theirs: Path, *, types: bool = False
+) -> Apart:
     """How far two folders are apart as `transformers` runs them, in units of a base's rounding."""
     with Checkpoint(base) as checkpoint:
-        inputs = draw(checkpoint, _COUNT, _LENGTH, 4)
-        known = profile(checkpoint, inputs)
+        inputs, known = bases.profile(checkpoint, _LENGTH)
     levels = next(iter(known.levels.values()))
     one, two = (_logits(folder, inputs, types) for folder in (ours, theirs))
     squares = (one - two).flatten(1).square().sum(dim=1)
     return Apart(
         (squares.mean() / levels.mean()).sqrt().item(),
-        (squares / levels).max().sqrt().item(),
+        (squares / ((levels + levels.mean()) / 2)).max().sqrt().item(),
         (squares.sum() / one.square().sum()).sqrt().item(),
     )
 
