@@ -160,6 +160,13 @@ class TensorFiles:
         flat = self._bytes(number, start, (last - first) * width)
         return flat.view(entry.dtype).view(last - first, *entry.shape[1:])
 
+    def raw(self, number: int, most: int = 2**22) -> Iterator[Tensor]:
+        """All bytes of a shard, header included, some at a time."""
+        header = self.shards[number][1]
+        size = header.start + max((entry.end for entry in header.entries.values()), default=0)
+        for start in range(0, size, most):
+            yield self._bytes(number, start, min(most, size - start))
+
     def _bytes(self, number: int, start: int, count: int) -> Tensor:
         if self.largest_read is not None and count > self.largest_read:
             raise CheckpointError(
