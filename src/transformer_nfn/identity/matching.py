@@ -19,6 +19,7 @@ from transformer_nfn.identity.outermatch import (
     outside_gauge,
 )
 from transformer_nfn.identity.residuals import Residual, magnitudes, repaired, residuals
+from transformer_nfn.identity.settling import settled
 
 
 def match(
@@ -43,7 +44,7 @@ def match(
 
 def element_of(found: Match, ours: Checkpoint, theirs: Checkpoint) -> NetElement:
     """The element that a match without failures is, with the second checkpoint's gauges."""
-    return NetElement(
+    element = NetElement(
         tuple(found.blocks),
         found.bases,
         tuple(found.gauges),
@@ -51,6 +52,7 @@ def element_of(found: Match, ours: Checkpoint, theirs: Checkpoint) -> NetElement
         found.hidden,
         found.unseen,
     )
+    return settled(element, ours)
 
 
 def _match_one(

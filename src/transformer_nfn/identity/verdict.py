@@ -77,7 +77,7 @@ def same(
         theirs: The second.
         progress: Called with the number of blocks that were compared.
     """
-    settings = _different_settings(ours.settings, theirs.settings)
+    settings = different_settings(ours.settings, theirs.settings)
     if not settings and _same_reading(ours, theirs) and (found := _same_numbers(ours, theirs)):
         return found
     for checkpoint in (ours, theirs):
@@ -87,7 +87,7 @@ def same(
                 f"{checkpoint.path} has NaN or infinite numbers in {name}",
                 where=name,
             )
-    if shapes := _different_shapes(ours, theirs):
+    if shapes := different_shapes(ours, theirs):
         return _different_inputs(ours, theirs, shapes)
     if (ours.settings.norm, theirs.settings.norm) == ("rms", "layer"):
         return Verdict(
@@ -217,7 +217,7 @@ def _suspects(found: Match, theirs: Checkpoint) -> tuple[tuple[int, ...], int]:
     )
 
 
-def _different_settings(ours: Settings, theirs: Settings) -> list[str]:
+def different_settings(ours: Settings, theirs: Settings) -> list[str]:
     """What changes the function of the same tensors. Tying and the norm are matched, not here."""
     aliases = {"gelu_pytorch_tanh": "gelu_new", "gelu_fast": "gelu_new", "swish": "silu"}
     names = ("heads", "groups", "eps", "causal", "rope", "sizes")
@@ -228,7 +228,8 @@ def _different_settings(ours: Settings, theirs: Settings) -> list[str]:
     return found if first == second else [*found, "activation"]
 
 
-def _different_shapes(ours: Checkpoint, theirs: Checkpoint) -> str | None:
+def different_shapes(ours: Checkpoint, theirs: Checkpoint) -> str | None:
+    """What keeps two checkpoints from being compared tensor by tensor, in words."""
     if ours.family is not theirs.family:
         return f"one is of the family {ours.family.name}, the other {theirs.family.name}"
     if ours.spec.sizes != theirs.spec.sizes or ours.blocks != theirs.blocks:
