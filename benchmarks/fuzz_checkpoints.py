@@ -26,12 +26,14 @@ from transformer_nfn.checkpoints.soundness import check_settings
 from transformer_nfn.hub import FingerprintTask
 from transformer_nfn.identity import (
     Fingerprint,
+    NetElement,
     apply_element,
     inspect_checkpoint,
     load_certificate,
     random_net_element,
     same,
     save_certificate,
+    verify,
 )
 from transformer_nfn.zoo.dataset import NetShape
 
@@ -149,20 +151,35 @@ def certificate(data: bytes) -> None:
     path.write_bytes(data)
 
     def use(number: int) -> None:
-        element, norm = load_certificate(path, fixed(number))
+        element, _ = load_certificate(path, fixed(number))
         Path("applied.safetensors").unlink(missing_ok=True)
-        apply_element(fixed(number), element, Path("applied.safetensors"), norm=norm)
+        apply_element(fixed(number), element, Path("applied.safetensors"))
 
     any_of(use, (0, 3, 5))
+
+
+def verification(data: bytes) -> None:
+    """Of a checkpoint with itself, as `tnfn verify` does."""
+    path = Path("v.safetensors")
+    path.write_bytes(data)
+    any_of(lambda number: verify(path, fixed(number), fixed(number), seed=0), (0, 3, 5))
+
+
+def verification_seeds() -> list[bytes]:
+    made = []
+    for number in (0, 3, 5):
+        net = fixed(number)
+        save_certificate(NetElement.identity(net.spec, net.blocks), net, net, "v.safetensors")
+        made.append(Path("v.safetensors").read_bytes())
+    return made
 
 
 def certificate_seeds() -> list[bytes]:
     made = []
     for number in (0, 3, 5):
         generator = torch.Generator().manual_seed(0)
-        save_certificate(
-            random_net_element(fixed(number), generator), fixed(number), "g.safetensors"
-        )
+        net = fixed(number)
+        save_certificate(random_net_element(net, generator), net, net, "g.safetensors")
         made.append(Path("g.safetensors").read_bytes())
     return made
 
@@ -271,11 +288,20 @@ READERS = [
         certificate_seeds,
         safetensors,
         (
-            f"{IDENTITY}certificate:load_certificate,_element,_gauge,_under,_check_permutation,"
-            "_check_values,_check_part,_check_shape,_others",
-            f"{IDENTITY}acting",
+            f"{IDENTITY}certificate:load_certificate,_terms,_digests,_table",
+            *(IDENTITY + n for n in ("elementtable", "elementcheck", "readback", "applying")),
         ),
         12_000,
+    ),
+    Reader(
+        "verify",
+        verification,
+        _OPEN,
+        verification_seeds,
+        safetensors,
+        tuple(IDENTITY + n for n in ("verification", "comparing")),
+        1_000,
+        seconds=30.0,  # it computes
     ),
     Reader(
         "fingerprint JSON",

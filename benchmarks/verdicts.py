@@ -179,7 +179,7 @@ def seed_index(size: int, generator: torch.Generator) -> int:
 def verified(ours: Path, theirs: Path, element: object, work: Path) -> float:
     """The largest relative error of what the stored certificate makes of the first file."""
     with Checkpoint(ours) as a, Checkpoint(theirs) as b:
-        save_certificate(element, a, work / "certificate.safetensors")
+        save_certificate(element, a, b, work / "certificate.safetensors")
         read, _ = load_certificate(work / "certificate.safetensors", a)
         worst = 0.0
         for name, value in changes(a, read):

@@ -134,3 +134,16 @@ def zoo_net(path: Path, block: str = "paper", seed: int = 0, text: bool = False)
     path.parent.mkdir(parents=True, exist_ok=True)
     save_file(tensors, path, {"net": shape.model_dump_json()})
     return path
+
+
+def unchecked(checkpoint: Any, element: Any, out: Path) -> Path:
+    """What an element makes of a checkpoint, though it is no symmetry of it."""
+    from transformer_nfn.checkpoints import rewrite
+    from transformer_nfn.identity.acting import block_changes, outside_changes
+    from transformer_nfn.identity.applying import untied
+
+    changes = dict(outside_changes(checkpoint, element))
+    for number in range(checkpoint.blocks):
+        changes |= dict(block_changes(checkpoint, element, number))
+    added, config = untied(checkpoint, element)
+    return rewrite(checkpoint, changes.items(), out, added=added, config=config)

@@ -1,6 +1,7 @@
 """`tnfn inspect`, `reparam`, `same` and `apply`, as a user runs them."""
 
 import json
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -17,7 +18,7 @@ def net(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return made.save(made.model("gpt2"), tmp_path_factory.mktemp("nets") / "a")
 
 
-@pytest.mark.parametrize("command", ["inspect", "same", "reparam", "apply"])
+@pytest.mark.parametrize("command", ["inspect", "same", "reparam", "apply", "verify"])
 def test_the_help_has_an_example_and_json(command: str) -> None:
     text = tnfn(command, "--help").stdout
     assert f"Example: tnfn {command}" in text
@@ -104,8 +105,8 @@ def test_a_certificate_for_another_net_is_refused(net: Path, tmp_path: Path) -> 
     other = made.save(made.model("bert"), tmp_path / "bert")
     tnfn("reparam", net, "--out", tmp_path / "b")
     tnfn("same", net, tmp_path / "b", "--certificate", tmp_path / "g.safetensors")
-    result = tnfn("apply", tmp_path / "g.safetensors", other, "--out", tmp_path / "c")
-    assert "is no certificate for" in str(result.exception)
+    words = ("apply", tmp_path / "g.safetensors", other, "--out", tmp_path / "c", "--other-file")
+    assert "is no certificate for" in str(tnfn(*words).exception)
     assert not (tmp_path / "c").exists()
 
 
@@ -132,3 +133,98 @@ def test_the_user_sees_one_line_and_no_traceback(tmp_path: Path) -> None:
     assert done.returncode == 1
     assert done.stderr.startswith("error: ")
     assert done.stderr.count("\n") == 1
+
+
+@pytest.fixture(scope="module")
+def pair(net: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path, Path]:
+    """A net, a copy of it in other coordinates, and the certificate between them."""
+    home = tmp_path_factory.mktemp("pair")
+    other, certificate = home / "b", home / "g.safetensors"
+    tnfn("reparam", net, "--seed", 5, "--out", other)
+    assert tnfn("same", net, other, "--certificate", certificate).exit_code == 0
+    return net, other, certificate
+
+
+def test_a_certificate_is_verified(pair: tuple[Path, Path, Path]) -> None:
+    net, other, certificate = pair
+    result = tnfn("verify", certificate, net, other, "--json")
+    assert result.exit_code == 0
+    found = json.loads(result.stdout)
+    assert found["holds"] is True
+    assert found["off_by_roundings"] < 10 < found["limit"]
+    assert found["outputs_differ_by_roundings"] < 4
+    again = json.loads(tnfn("verify", certificate, net, other, "--json").stdout)
+    assert again["seed"] != found["seed"]
+    chosen = json.loads(tnfn("verify", certificate, net, other, "--seed", 3, "--json").stdout)
+    assert chosen["seed"] == 3
+    text = tnfn("verify", certificate, net, other).stdout
+    assert "holds" in text
+
+
+def test_a_certificate_of_other_files_or_settings_does_not_hold(
+    pair: tuple[Path, Path, Path], tmp_path: Path
+) -> None:
+    net, other, certificate = pair
+    for words in (
+        (other, net),
+        (net, net),
+        (net, other, "--set-second", "n_head=3"),
+        (net, other, "--set", "activation_function=relu"),
+    ):
+        result = tnfn("verify", certificate, *words, "--json")
+        assert result.exit_code == 3
+        found = json.loads(result.stdout)
+        assert found["holds"] is False
+        assert "it was not found for" in found["reason"]
+
+
+def test_what_is_no_certificate_is_an_error(pair: tuple[Path, Path, Path]) -> None:
+    net, other, _ = pair
+    result = tnfn("verify", net / "model.safetensors", net, other)
+    assert "is no certificate" in str(result.exception)
+
+
+def test_apply_wants_the_file_that_it_was_found_for(
+    pair: tuple[Path, Path, Path], tmp_path: Path
+) -> None:
+    from safetensors.torch import load_file, save_file
+
+    net, _, certificate = pair
+    stranger = made.save(made.model("gpt2", seed=1), tmp_path / "stranger")
+    again = shutil.copytree(net, tmp_path / "again")
+    weights = again / "model.safetensors"
+    save_file(load_file(weights), weights, {"saved": "again"})
+    for wrong, more in ((stranger, ()), (again, ()), (net, ("--set", "n_head=3"))):
+        result = tnfn("apply", certificate, wrong, "--out", tmp_path / "c", *more)
+        assert isinstance(result.exception, CheckpointError)
+        assert "was not found for" in str(result.exception)
+        assert not (tmp_path / "c").exists()
+    assert tnfn("apply", certificate, net, "--out", tmp_path / "b").exit_code == 0
+    words = ("--out", tmp_path / "c", "--other-file")
+    assert tnfn("apply", certificate, again, *words).exit_code == 0
+    assert tnfn("same", tmp_path / "b", tmp_path / "c", "--json").exit_code == 0
+    # The last norm of the copy was made for this one head, which has no bias.
+    words = ("--out", tmp_path / "d", "--other-file")
+    result = tnfn("apply", certificate, stranger, *words)
+    assert "outside.shift changes the constant of lm_head" in str(result.exception)
+    assert not (tmp_path / "d").exists()
+
+
+def test_equal_files_have_a_certificate_that_changes_nothing(net: Path, tmp_path: Path) -> None:
+    other = shutil.copytree(net, tmp_path / "b")
+    certificate = tmp_path / "g.safetensors"
+    result = tnfn("same", net, other, "--certificate", certificate, "--json")
+    assert json.loads(result.stdout)["certificate"] == str(certificate)
+    assert tnfn("verify", certificate, net, other).exit_code == 0
+    assert tnfn("apply", certificate, net, "--out", tmp_path / "c").exit_code == 0
+    written = (tmp_path / "c" / "model.safetensors").read_bytes()
+    assert written == (net / "model.safetensors").read_bytes()
+
+
+def test_where_there_is_no_certificate_it_is_said(net: Path, tmp_path: Path) -> None:
+    stranger = made.save(made.model("gpt2", seed=1), tmp_path / "b")
+    certificate = tmp_path / "g.safetensors"
+    result = tnfn("same", net, stranger, "--certificate", certificate)
+    assert result.exit_code == 3
+    assert "no certificate: the answer is 'different'" in result.stderr
+    assert not certificate.exists()

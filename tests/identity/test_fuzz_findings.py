@@ -73,7 +73,8 @@ def test_a_certificate_that_would_fail_when_it_acts(
 ) -> None:
     path = tmp_path / "g.safetensors"
     with Checkpoint(write(tmp_path / "net", "gpt2")) as ours:
-        save_certificate(random_net_element(ours, torch.Generator().manual_seed(0)), ours, path)
+        element = random_net_element(ours, torch.Generator().manual_seed(0))
+        save_certificate(element, ours, ours, path)
         load_certificate(path, ours)
         with safe_open(path, "pt") as file:
             metadata = file.metadata()

@@ -1,19 +1,9 @@
 """The pieces of the match: bases, heads, neurons, certificates."""
 
-from pathlib import Path
-
 import pytest
 import torch
-from safetensors.torch import load_file, save_file
 
-from tests.checkpoints import made
-from transformer_nfn.checkpoints import Checkpoint, CheckpointError
 from transformer_nfn.group import conditioned, relative_error
-from transformer_nfn.identity import (
-    load_certificate,
-    random_net_element,
-    save_certificate,
-)
 from transformer_nfn.identity.bases import find_basis
 from transformer_nfn.identity.heads import (
     Heads,
@@ -133,32 +123,3 @@ def test_neurons_are_found_also_where_some_are_equal_or_nothing() -> None:
     found = match_neurons(ours, theirs)
     assert torch.equal(found.sort().values, torch.arange(300))
     assert relative_error(ours[found], theirs) < 2e-3
-
-
-def test_certificates_that_lie_are_refused(tmp_path: Path) -> None:
-    folder = made.save(made.model("gpt2"), tmp_path / "a")
-    path = tmp_path / "g.safetensors"
-    with Checkpoint(folder) as checkpoint:
-        element = random_net_element(checkpoint, torch.Generator().manual_seed(0))
-        save_certificate(element, checkpoint, path)
-        sound = load_file(path)
-        from safetensors import safe_open
-
-        with safe_open(path, "pt") as file:
-            metadata = file.metadata()
-        for name, value, message in [
-            ("block.0.h", torch.tensor([0, 0, 1]), "not a permutation"),
-            ("block.1.k", torch.zeros(3, 8, 7, dtype=torch.float64), "part 'k' has shape"),
-            ("basis.0", torch.ones(24, 24, dtype=torch.float64), "not orthogonal"),
-            ("gauge.0.ones.Q", torch.ones(5, dtype=torch.float64), "the gauge of Q has shape"),
-            ("gauge.0.norm.0.scale", torch.ones(3, dtype=torch.float64), "a norm has shape"),
-        ]:
-            save_file({**sound, name: value}, path, metadata)
-            with pytest.raises(CheckpointError, match=message):
-                load_certificate(path, checkpoint)
-        save_file({n: t for n, t in sound.items() if n != "block.0.v"}, path, metadata)
-        with pytest.raises(CheckpointError, match="not a sound certificate"):
-            load_certificate(path, checkpoint)
-        save_file(sound, path)
-        with pytest.raises(CheckpointError, match="is no certificate for"):
-            load_certificate(path, checkpoint)

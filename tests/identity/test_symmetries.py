@@ -11,6 +11,7 @@ from tests.checkpoints import made
 from transformer_nfn.checkpoints import Checkpoint, CheckpointError, rewrite
 from transformer_nfn.group import GroupElement, conditioned, random_element, relative_error
 from transformer_nfn.identity import (
+    ElementError,
     NetElement,
     apply_element,
     random_net_element,
@@ -136,7 +137,10 @@ def test_a_rotation_that_moves_the_ones_is_no_symmetry_under_layer_norm(
         generator = torch.Generator().manual_seed(0)
         element = random_net_element(checkpoint, generator, parts=["basis"])
         wrong = replace(element, bases={0: conditioned(1.0)((), 24, generator)})
-        out = apply_element(checkpoint, wrong, tmp_path / "b")
+        with pytest.raises(ElementError, match="moves the vector of ones"):
+            apply_element(checkpoint, wrong, tmp_path / "b")
+        assert not (tmp_path / "b").exists()
+        out = made.unchecked(checkpoint, wrong, tmp_path / "b")
     assert (
         relative_error(said(out, "gpt2", torch.float64), said(start, "gpt2", torch.float64)) > 1e-3
     )

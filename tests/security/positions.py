@@ -161,8 +161,9 @@ def _paths(
 
 def _config(command: str, option: str, *more: str) -> Callable[[Place], Iterator[Words]]:
     def lines(place: Place) -> Iterator[Words]:
-        files: Words = [place.net] * (2 if command == "same" else 1)
-        first: Words = [place.put("g.safetensors", b"")] if command == "apply" else []
+        files: Words = [place.net] * (2 if command in ("same", "verify") else 1)
+        certified = command in ("apply", "verify")
+        first: Words = [place.put("g.safetensors", b"")] if certified else []
         out = [word.format(out=place.home / "out") for word in more]
         yield [command, *first, *files, option, place.put("config.json"), *out]
 
@@ -183,6 +184,20 @@ def _certificate(place: Place) -> Iterator[Words]:
 def _applied(place: Place) -> Iterator[Words]:
     for path in place.checkpoints():
         yield ["apply", place.put("g.safetensors"), path, "--out", place.home / "out.safetensors"]
+
+
+def _verified(parameter: str) -> Callable[[Place], Iterator[Words]]:
+    """A certificate and two checkpoints, one of the three poisoned."""
+
+    def lines(place: Place) -> Iterator[Words]:
+        paths = [place.put("g.safetensors"), place.put("g.bin")]
+        for path in paths if parameter == "certificate" else place.checkpoints():
+            words: dict[str, str | Path] = {
+                "certificate": place.home / "g.safetensors", "first": place.net, "second": place.net
+            }  # fmt: skip
+            yield ["verify", *(words | {parameter: path}).values(), "--set", "n_head=2"]
+
+    return lines
 
 
 def _recipes(command: str) -> Callable[[Place], Iterator[Words]]:
@@ -320,6 +335,11 @@ READ: dict[tuple[str, str], Callable[[Place], Iterator[Words]]] = {
     ("apply", "certificate"): _certificate,
     ("apply", "path"): _applied,
     ("apply", "config"): _config("apply", "--config", "--out", "{out}"),
+    ("verify", "certificate"): _verified("certificate"),
+    ("verify", "first"): _verified("first"),
+    ("verify", "second"): _verified("second"),
+    ("verify", "config_first"): _config("verify", "--config-first"),
+    ("verify", "config_second"): _config("verify", "--config-second", "--set-first", "n_head=2"),
     ("fingerprint", "sources"): _bulk("fingerprint"),
     ("fingerprint", "out"): _into("fingerprint"),
     ("dedup", "sources"): _bulk("dedup"),
@@ -368,6 +388,8 @@ NOT_READ = {
     ("same", "options_second"): "NAME=VALUE",
     ("inspect", "options"): "NAME=VALUE", ("reparam", "options"): "NAME=VALUE",
     ("apply", "options"): "NAME=VALUE",
+    ("verify", "options"): "NAME=VALUE", ("verify", "options_first"): "NAME=VALUE",
+    ("verify", "options_second"): "NAME=VALUE",
     ("reparam", "out"): "written", ("apply", "out"): "written", ("zoo export", "out"): "written",
     ("reparam", "parts"): "words",
     ("fingerprint", "blocks"): "words", ("dedup", "blocks"): "words",

@@ -2,6 +2,7 @@
 
 from transformer_nfn.checkpoints.checkpoint import Checkpoint, Head
 from transformer_nfn.checkpoints.config import parse_option
+from transformer_nfn.checkpoints.digests import Digests, canonical_json
 from transformer_nfn.checkpoints.errors import CheckpointError, UnreadableError
 from transformer_nfn.checkpoints.families import FAMILIES
 from transformer_nfn.checkpoints.family import Family, Writer
@@ -14,6 +15,7 @@ __all__ = [
     "FAMILIES",
     "Checkpoint",
     "CheckpointError",
+    "Digests",
     "Entry",
     "Family",
     "Head",
@@ -23,6 +25,7 @@ __all__ = [
     "TensorFiles",
     "UnreadableError",
     "Writer",
+    "canonical_json",
     "parse_option",
     "read_header",
     "read_json_object",

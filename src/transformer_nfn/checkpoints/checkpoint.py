@@ -52,6 +52,8 @@ class Checkpoint:
         settings: Head counts and all that shapes do not say.
         spec: The declaration and sizes of its blocks.
         blocks: How many.
+        config_given: The config.json that was named when it was opened, if one was.
+        options: Settings that came before those of the config.
     """
 
     def __init__(
@@ -71,6 +73,7 @@ class Checkpoint:
         Raises:
             CheckpointError: If it is not sound, of no family we know, or lacks a setting.
         """
+        self.config_given, self.options = config, dict(options or {})
         self.files = TensorFiles(path)
         try:
             self.family, self.prefix = recognise(self.files.entries, str(path))

@@ -8,15 +8,13 @@ from typing import Any
 from transformer_nfn.checkpoints.errors import CheckpointError, UnreadableError
 from transformer_nfn.checkpoints.family import Family
 from transformer_nfn.checkpoints.header import read_json_object
-from transformer_nfn.checkpoints.places import place_of, read_json_file
+from transformer_nfn.checkpoints.places import Place, place_of, read_json_file
 from transformer_nfn.checkpoints.tensorfiles import TensorFiles
 
 
 def read_config(files: TensorFiles, family: Family, given: str | Path | None) -> dict[str, Any]:
     """The config of a checkpoint: the given file, its own metadata, or config.json beside it."""
-    if given is not None:
-        return dict(read_json_file(place_of(given)))
-    if family.norms is None:  # a zoo's net says what it is in its own metadata
+    if given is None and family.norms is None:  # a zoo's net says what it is in its own metadata
         text = files.shards[0][1].metadata.get("net")
         if text is None:
             raise CheckpointError(
@@ -25,12 +23,22 @@ def read_config(files: TensorFiles, family: Family, given: str | Path | None) ->
         # JSON may hold half of a surrogate pair, which is no UTF-8 and is then refused as such.
         raw = text.encode(errors="surrogatepass")
         return dict(read_json_object(raw, f"metadata of {files.path}"))
+    beside = config_file(files, family, given)
+    return dict(read_json_file(beside)) if beside is not None else {}
+
+
+def config_file(files: TensorFiles, family: Family, given: str | Path | None) -> Place | None:
+    """Where settings are read from; None where a file says itself what it is, or nothing does."""
+    if given is not None:
+        return place_of(given)
     beside = files.folder / "config.json"
+    if family.norms is None:
+        return None
     try:
         there = beside.exists()
     except OSError as error:  # a store that does not answer, a folder that may not be looked into
         raise UnreadableError(f"{beside}: {error.strerror or error}") from None
-    return dict(read_json_file(beside)) if there else {}
+    return beside if there else None
 
 
 def read_model_type(

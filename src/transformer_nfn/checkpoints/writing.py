@@ -72,11 +72,7 @@ def rewrite(
     finals = [folder / name for name in names]
     if any(path.exists() for path in (*finals, *([folder / INDEX] if not single else []))):
         raise CheckpointError(f"{folder} has {names[0]} or an index already; choose another --out")
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise CheckpointError(f"--out {out}: {error.strerror or error}") from None
-    with _temporaries(finals) as temporaries:
+    with _folder(folder), _temporaries(finals) as temporaries:
         _write_all(checkpoint, changes, temporaries, added)
         if not same and checkpoint.family.norms is not None:  # a zoo's net carries its own
             _write_config(checkpoint, folder, config or {})
@@ -85,6 +81,22 @@ def rewrite(
         for temporary, final in zip(temporaries, finals, strict=True):
             os.replace(temporary, final)
     return finals[0] if to_file else folder
+
+
+@contextmanager
+def _folder(folder: Path) -> Iterator[None]:
+    """A folder to write to; if it is new and nothing came of it, it goes again."""
+    new = not folder.exists()
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise CheckpointError(f"--out {folder}: {error.strerror or error}") from None
+    try:
+        yield
+    except BaseException:
+        if new and not any(folder.iterdir()):
+            folder.rmdir()
+        raise
 
 
 @contextmanager

@@ -19,6 +19,7 @@ from transformer_nfn.cli.rank import rank
 from transformer_nfn.cli.reparam import reparam
 from transformer_nfn.cli.same import same
 from transformer_nfn.cli.terminal import say, say_lines
+from transformer_nfn.cli.verify import verify
 from transformer_nfn.cli.zoo import zoo_app
 
 app = typer.Typer(
@@ -36,6 +37,7 @@ app.command()(inspect)
 app.command()(same)
 app.command()(reparam)
 app.command()(apply)
+app.command()(verify)
 app.command()(fingerprint)
 app.command()(dedup)
 app.command()(nearest)

@@ -14,8 +14,10 @@ from transformer_nfn.cli.checkpoints import (
     open_checkpoint,
 )
 from transformer_nfn.cli.common import Json, show
+from transformer_nfn.cli.terminal import say
 
 if TYPE_CHECKING:
+    from transformer_nfn.checkpoints import Checkpoint
     from transformer_nfn.identity import Verdict
 
 #: Exit codes of `tnfn same`; 1 and 2 are errors, of a file and of the command line.
@@ -60,7 +62,6 @@ def same(
     Example: tnfn same a.safetensors b/ --certificate g.safetensors
     """
     from transformer_nfn.identity import same as decide
-    from transformer_nfn.identity import save_certificate
 
     check_writable(certificate, (".safetensors",))
     check_picture(plot)
@@ -71,21 +72,39 @@ def same(
     ):
         with Blocks(ours.blocks, "blocks compared", disable=as_json) as progress:
             verdict = decide(ours, theirs, progress, seed=seed)
-        if certificate is not None and verdict.element is not None:
-            norm = theirs.settings.norm
-            save_certificate(verdict.element, ours, certificate, target_norm=norm)
+        written = certificate and _certify(verdict, ours, theirs, certificate)
     if plot is not None and verdict.distances:
         from transformer_nfn.identity import plot_heads
 
         plot_heads(verdict.distances, plot, ours.path.name, theirs.path.name)
     figures = facts(verdict)
     if certificate is not None:
-        figures["certificate"] = str(certificate) if verdict.element is not None else None
+        figures["certificate"] = str(written) if written else None
     if plot is not None:
         figures["plot"] = str(plot) if verdict.distances else None
     show({name: value for name, value in figures.items() if as_json or value is not None}, as_json)
     if not verdict.answer.same_function:
         raise typer.Exit(DIFFERENT if verdict.answer.value == "different" else UNDECIDED)
+
+
+def _certify(
+    verdict: "Verdict", ours: "Checkpoint", theirs: "Checkpoint", path: Path
+) -> Path | None:
+    """Write the certificate of a verdict: of equal tensors the identity; else say why not."""
+    from transformer_nfn.identity import Answer, ElementError, NetElement, save_certificate
+
+    element = verdict.element
+    if verdict.answer in (Answer.SAME_BYTES, Answer.SAME_TENSORS):
+        element = NetElement.identity(ours.spec, ours.blocks)
+    if element is None:
+        say(f"no certificate: the answer is {verdict.answer.value!r}", err=True)
+        return None
+    try:
+        save_certificate(element, ours, theirs, path, verdict=facts(verdict))
+    except ElementError as error:
+        say(f"no certificate: {error}", err=True)
+        return None
+    return path
 
 
 def facts(verdict: "Verdict") -> dict[str, Any]:

@@ -1,7 +1,13 @@
 """Same function or not: verdicts with certificates, fingerprints, copies in disguise."""
 
-from transformer_nfn.identity.acting import apply_element, changes
-from transformer_nfn.identity.certificate import load_certificate, save_certificate
+from transformer_nfn.identity.applying import apply_element, changes
+from transformer_nfn.identity.certificate import (
+    Terms,
+    load_certificate,
+    read_terms,
+    save_certificate,
+)
+from transformer_nfn.identity.confirmation import Agreement, confirm
 from transformer_nfn.identity.distances import (
     COPY,
     NEAR,
@@ -13,6 +19,8 @@ from transformer_nfn.identity.distances import (
 )
 from transformer_nfn.identity.duplicates import Duplicates, Row, dedup, group_copies
 from transformer_nfn.identity.element import NetElement
+from transformer_nfn.identity.elementcheck import check_element
+from transformer_nfn.identity.elementrules import ElementError
 from transformer_nfn.identity.finding import find_checkpoints, fingerprints, natural
 from transformer_nfn.identity.fingerprinting import WIDTH, Fingerprint, check_choice, fingerprint
 from transformer_nfn.identity.forest import Edge, Forest
@@ -26,7 +34,9 @@ from transformer_nfn.identity.probes import SEED
 from transformer_nfn.identity.running import run
 from transformer_nfn.identity.sampling import random_net_element
 from transformer_nfn.identity.series import Audit, audit_series
+from transformer_nfn.identity.settling import settled
 from transformer_nfn.identity.verdict import Answer, Verdict, same
+from transformer_nfn.identity.verification import Verification, verify
 from transformer_nfn.identity.witness import Witness, find_witness
 
 __all__ = [
@@ -35,12 +45,14 @@ __all__ = [
     "PARTS",
     "SEED",
     "WIDTH",
+    "Agreement",
     "Answer",
     "Audit",
     "BlockHealth",
     "Distance",
     "Duplicates",
     "Edge",
+    "ElementError",
     "Fingerprint",
     "Forest",
     "Index",
@@ -52,12 +64,16 @@ __all__ = [
     "Row",
     "Shelf",
     "Stack",
+    "Terms",
     "Verdict",
+    "Verification",
     "Witness",
     "apply_element",
     "audit_series",
     "changes",
     "check_choice",
+    "check_element",
+    "confirm",
     "copy_limit",
     "dedup",
     "distance",
@@ -73,9 +89,12 @@ __all__ = [
     "plot_heads",
     "plot_kin",
     "random_net_element",
+    "read_terms",
     "run",
     "same",
     "save_certificate",
+    "settled",
     "symmetry_parts",
     "unit_roundoff",
+    "verify",
 ]

@@ -1,13 +1,11 @@
 """The action of a `NetElement` on a checkpoint, tensor by tensor."""
 
 from collections.abc import Iterator
-from pathlib import Path
-from typing import Any
 
 import torch
 from torch import Tensor
 
-from transformer_nfn.checkpoints import Checkpoint, CheckpointError, Entry, rewrite
+from transformer_nfn.checkpoints import Checkpoint
 from transformer_nfn.group import GroupElement
 from transformer_nfn.identity.canonical import (
     Gauge,
@@ -21,65 +19,6 @@ from transformer_nfn.identity.canonical import (
 )
 from transformer_nfn.identity.element import NetElement, last_stream, streams
 from transformer_nfn.space import WeightBatch
-
-
-def apply_element(
-    checkpoint: Checkpoint, element: NetElement, out: str | Path, *, norm: str | None = None
-) -> Path:
-    """Write the checkpoint that an element makes of another.
-
-    Args:
-        checkpoint: What it acts on.
-        element: The symmetry.
-        out: A `.safetensors` file, or a folder.
-        norm: The norm of the result, where it is not the checkpoint's: LayerNorms become RMSNorms
-            once the means are out of the weights. The key is not of the format: config.json says it
-            so that it is not forgotten.
-
-    Raises:
-        CheckpointError: If the element is for another network, or asks for what the file has no
-            place for.
-    """
-    added, config = untied(checkpoint, element)
-    if norm is not None and norm != checkpoint.settings.norm:
-        config["norm"] = norm
-    return rewrite(checkpoint, changes(checkpoint, element), out, added=added, config=config)
-
-
-def untied(checkpoint: Checkpoint, element: NetElement) -> tuple[dict[str, Entry], dict[str, Any]]:
-    """The tensors and settings that the result has beside those of the checkpoint."""
-    if element.outside is None or not element.outside.untied:
-        return {}, {}
-    added = {
-        head.own: checkpoint.files.entry(head.weight)
-        for head in checkpoint.heads.values()
-        if head.tied
-    }
-    added |= {own: checkpoint.files.entry(of) for own, of in checkpoint.tied_decoder.items()}
-    return added, {"tie_word_embeddings": False} if added else {}
-
-
-def changes(checkpoint: Checkpoint, element: NetElement) -> Iterator[tuple[str, Tensor]]:
-    """Names and new values, in float64, of all tensors that may differ; one block at a time."""
-    check(checkpoint, element)
-    for number in range(checkpoint.blocks):
-        yield from block_changes(checkpoint, element, number)
-    yield from outside_changes(checkpoint, element)
-
-
-def check(checkpoint: Checkpoint, element: NetElement) -> None:
-    """Raise unless the element is one for this checkpoint."""
-    wanted = checkpoint.spec
-    if len(element.blocks) != checkpoint.blocks or any(g.spec != wanted for g in element.blocks):
-        raise CheckpointError(
-            f"the element is for {len(element.blocks)} blocks of {element.blocks[0].spec}, "
-            f"{checkpoint.path} has {checkpoint.blocks} of {wanted}"
-        )
-    if element.bases and checkpoint.unknown:
-        raise CheckpointError(
-            f"{checkpoint.path} has tensors we do not know ({checkpoint.unknown[0]}, …); they may "
-            f"read the stream, so its basis must stay"
-        )
 
 
 def reading(checkpoint: Checkpoint, number: int) -> tuple[Norm, Norm]:
@@ -145,7 +84,8 @@ def moved_gauge(
         return group.act(value[None, None, None], gauge_axes(batch, name))[0, 0, 0]
 
     first, second = (
-        moved_norm(norm, basis, post_norm) for norm, basis in zip(norms, bases[:2], strict=True)
+        moved_norm(norm, bases[half], post_norm, held=rules.holds(half))
+        for half, norm in enumerate(norms)
     )
     return Gauge(
         (first, second),
@@ -155,13 +95,19 @@ def moved_gauge(
     )
 
 
-def moved_norm(norm: Norm, basis: Tensor | None, post_norm: bool) -> Norm:
-    """A norm in another basis: permuted after the sum, plain where it was folded away."""
+def moved_norm(norm: Norm, basis: Tensor | None, post_norm: bool, *, held: bool = False) -> Norm:
+    """A norm in another basis: permuted after the sum, plain where it was folded away.
+
+    A shift that a reader without bias holds stays beside the scale: (γ n + β) W is
+    n (γW) + (β/γ) γW, so in the new basis the scale is 1 and the shift (β/γ) R.
+    """
     scale, shift = norm
     if basis is None:
         return norm
     if post_norm:  # the basis is a permutation and a sign
         return basis.square().T @ scale, shift @ basis
+    if held:
+        return torch.ones_like(scale), (shift / scale) @ basis
     return torch.ones_like(scale), torch.zeros_like(shift)
 
 
@@ -192,23 +138,12 @@ def outside_changes(checkpoint: Checkpoint, element: NetElement) -> Iterator[tup
 
 def last_norm_of(checkpoint: Checkpoint, element: NetElement) -> Norm:
     """Scale and shift of the norm before the heads, as the element leaves it."""
-    scale, shift = checkpoint.norm(checkpoint.last_norm)
+    norm = checkpoint.norm(checkpoint.last_norm)
     last = element.bases.get(last_stream(checkpoint))
     if element.outside is not None:
         return element.outside.last_norm
-    return plain_last_norm(checkpoint, (scale, shift), last)
-
-
-def plain_last_norm(checkpoint: Checkpoint, norm: Norm, basis: Tensor | None) -> Norm:
-    """The last norm in another basis: heads may have no bias, so the shift stays beside it.
-
-    A head W without bias gives (γ n + β) W. In the new basis it is γW turned, the scale is 1, and
-    the shift (β/γ) R gives the same constant.
-    """
-    scale, shift = norm
-    if basis is None or checkpoint.family.post_norm:
-        return moved_norm(norm, basis, checkpoint.family.post_norm)
-    return torch.ones_like(scale), (shift / scale) @ basis
+    # Heads may have no bias, so they hold the shift.
+    return moved_norm(norm, last, checkpoint.family.post_norm, held=True)
 
 
 def moved_writer(checkpoint: Checkpoint, name: str, element: NetElement) -> Tensor:

@@ -60,20 +60,44 @@ class Gauge:
 
 @dataclass(frozen=True)
 class Rules:
-    """What the family allows to take out."""
+    """What the family allows to take out.
+
+    Attributes:
+        centred: What LayerNorm takes away does not count.
+        free_key_bias: Softmax ignores the key bias.
+        output_bias: The value bias can move into the output bias.
+        held: Readers without a place for the constant that the shift of their norm makes of them:
+            that shift may change only with their weights.
+    """
 
     centred: bool
     free_key_bias: bool
     output_bias: bool
+    held: frozenset[str] = frozenset()
 
     @staticmethod
     def of(checkpoint: Checkpoint) -> "Rules":
         """From the norm, the positions and the biases of a checkpoint."""
+        free_key_bias = checkpoint.settings.rope is None
+        output_bias = checkpoint.family.output_bias
+        free = {"K"} if free_key_bias else set()
+        free |= {"V"} if output_bias else set()
         return Rules(
             centred=checkpoint.settings.norm == "layer",
-            free_key_bias=checkpoint.settings.rope is None,
-            output_bias=checkpoint.family.output_bias,
+            free_key_bias=free_key_bias,
+            output_bias=output_bias,
+            held=frozenset(
+                name
+                for name in READERS
+                if name in checkpoint.spec.block.tensors
+                and name not in free
+                and not checkpoint.has_bias(name)
+            ),
         )
+
+    def holds(self, half: int) -> bool:
+        """Whether a reader of the attention's norm, 0, or the MLP's, 1, is held."""
+        return any(READERS[name][1] == half for name in self.held)
 
 
 def undressed(

@@ -20,6 +20,7 @@ from transformer_nfn.identity.outermatch import (
     outside_gauge,
     unseen_direction,
 )
+from transformer_nfn.identity.settling import settled
 from transformer_nfn.identity.variance import with_spread
 
 
@@ -49,7 +50,7 @@ def match(
 
 def element_of(found: Match, ours: Checkpoint, theirs: Checkpoint) -> NetElement:
     """The element that a match without failures is, with the second checkpoint's gauges."""
-    return NetElement(
+    element = NetElement(
         tuple(found.blocks),
         found.bases,
         tuple(found.gauges),
@@ -57,6 +58,7 @@ def element_of(found: Match, ours: Checkpoint, theirs: Checkpoint) -> NetElement
         found.hidden,
         found.unseen,
     )
+    return settled(element, ours)
 
 
 def _match_one(

@@ -24,6 +24,7 @@ from transformer_nfn.identity.parts import (
     shifts_are_free,
     symmetry_parts,
 )
+from transformer_nfn.identity.settling import settled
 
 #: Which axes of a block's declaration a part moves.
 _AXES = {"heads": "hgm", "qk": "k", "vo": "v", "neurons": "a", "scales": "s"}
@@ -67,7 +68,8 @@ def random_net_element(
     element = replace(
         element, gauges=gauges, hidden=_hidden(checkpoint, chosen, condition, generator)
     )
-    return replace(element, outside=_outside(checkpoint, element, chosen, generator))
+    element = replace(element, outside=_outside(checkpoint, element, chosen, generator))
+    return settled(element, checkpoint)
 
 
 def random_basis(size: int, generator: torch.Generator, *, fix_ones: bool) -> Tensor:
@@ -135,14 +137,15 @@ def _gauge(
         gauge = replace(gauge, value_bias=_normal(gauge.value_bias, generator))
     if "norms" in chosen:
         first, second = (
-            _norm(norm, generator, shifts=shifts_are_free(checkpoint)) for norm in gauge.norms
+            _norm(norm, generator, shifts=shifts_are_free(checkpoint), held=rules.holds(half))
+            for half, norm in enumerate(gauge.norms)
         )
         gauge = replace(gauge, norms=(first, second))
     if "ones" in chosen:
         written = not checkpoint.family.output_bias
         ones = {
             name: value
-            if name == "bO" and written
+            if (name == "bO" and written) or name in rules.held
             else value + _normal(value, generator) * _size(batch[name])
             for name, value in gauge.ones.items()
         }
@@ -150,12 +153,14 @@ def _gauge(
     return gauge
 
 
-def _norm(norm: Norm, generator: torch.Generator, *, shifts: bool) -> Norm:
+def _norm(norm: Norm, generator: torch.Generator, *, shifts: bool, held: bool) -> Norm:
     scale, shift = norm
-    scale = scale * torch.exp2(
+    moved = scale * torch.exp2(
         torch.rand(scale.shape, generator=generator, dtype=scale.dtype) - 0.5
     )
-    return scale, (shift + 0.3 * _normal(shift, generator) if shifts else shift)
+    if held:  # a reader without bias keeps the constant β W only if β/γ stays
+        return moved, shift / scale * moved
+    return moved, (shift + 0.3 * _normal(shift, generator) if shifts else shift)
 
 
 def _outside(
@@ -168,11 +173,8 @@ def _outside(
     norm = last_norm_of(checkpoint, element)
     shared = any(head.tied for head in checkpoint.heads.values()) or checkpoint.tied_decoder
     if "norms" in chosen and last_norm_is_free(checkpoint):
-        scale, shift = norm
         free = last_shift_is_free(checkpoint)
-        moved, other = _norm(norm, generator, shifts=free)
-        # A head without bias keeps the constant β W only if β/γ stays.
-        norm = moved, (other if free else shift / scale * moved)
+        norm = _norm(norm, generator, shifts=free, held=not free)
     ones: dict[str, Tensor] = {}
     if "ones" in chosen:
         for name in free_writers(checkpoint):

@@ -146,7 +146,7 @@ def _same(
                 f"{checkpoint.path} has NaN or infinite numbers in {name}",
                 where=name,
             )
-    if shapes := _different_shapes(ours, theirs):
+    if shapes := different_shapes(ours, theirs):
         return _different_inputs(ours, theirs, shapes, seed)
     if (ours.settings.norm, theirs.settings.norm) == ("rms", "layer"):
         return Verdict(
@@ -207,7 +207,7 @@ def _equivalent(found: Match, ours: Checkpoint, theirs: Checkpoint) -> Verdict:
 
 def _confirmed(verdict: Verdict, ours: Checkpoint, theirs: Checkpoint, seed: int) -> Verdict:
     """An equivalence of weights stands only if both networks say the same when they are run."""
-    if error := _not_runnable(ours, theirs):
+    if error := not_runnable(ours, theirs):
         return replace(
             verdict, answer=Answer.UNDECIDED, element=None, reason=f"{verdict.reason}, but {error}"
         )
@@ -236,7 +236,7 @@ def _confirmed(verdict: Verdict, ours: Checkpoint, theirs: Checkpoint, seed: int
     )
 
 
-def _not_runnable(*checkpoints: Checkpoint) -> str | None:
+def not_runnable(*checkpoints: Checkpoint) -> str | None:
     """Why one of them cannot be run, if so."""
     try:
         for checkpoint in checkpoints:
@@ -263,7 +263,7 @@ def _with_witness(
         where = "config: " + ", ".join(settings)
         reason, tokens, distances = f"the settings differ in {', '.join(settings)}", (), ()
         positions = _FAR
-    if error := _not_runnable(ours, theirs):
+    if error := not_runnable(ours, theirs):
         return Verdict(Answer.UNDECIDED, f"{reason}; {error}", where=where, distances=distances)
     witness = _search(ours, theirs, found, tokens, positions, seed)
     verdict = Verdict(
@@ -319,7 +319,8 @@ def _suspects(found: Match, theirs: Checkpoint) -> tuple[tuple[int, ...], int]:
     )
 
 
-def _different_shapes(ours: Checkpoint, theirs: Checkpoint) -> str | None:
+def different_shapes(ours: Checkpoint, theirs: Checkpoint) -> str | None:
+    """What keeps two checkpoints from being compared tensor by tensor, in words."""
     if ours.family is not theirs.family:
         return f"one is of the family {ours.family.name}, the other {theirs.family.name}"
     if ours.spec.sizes != theirs.spec.sizes or ours.blocks != theirs.blocks:

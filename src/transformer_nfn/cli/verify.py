@@ -1,0 +1,63 @@
+"""`tnfn verify`: is a certificate true?"""
+
+from typing import Annotated
+
+import typer
+
+from transformer_nfn.cli.checkpoints import Options, Source, open_checkpoint
+from transformer_nfn.cli.common import Json, show
+from transformer_nfn.cli.same import DIFFERENT, UNDECIDED
+
+
+def verify(
+    certificate: Annotated[
+        str, typer.Argument(help="Written by `tnfn same --certificate`; or its URL.")
+    ],
+    first: Source,
+    second: Source,
+    seed: Annotated[
+        int | None, typer.Option(min=0, help="Of the inputs to run; fresh if not given.")
+    ] = None,
+    config_first: Annotated[str | None, typer.Option(help="config.json of the first.")] = None,
+    config_second: Annotated[str | None, typer.Option(help="config.json of the second.")] = None,
+    options: Options = None,
+    options_first: Annotated[
+        list[str] | None, typer.Option("--set-first", metavar="NAME=VALUE", help="For the first.")
+    ] = None,
+    options_second: Annotated[
+        list[str] | None, typer.Option("--set-second", metavar="NAME=VALUE", help="For the second.")
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Check a certificate from outside: nothing in it is trusted.
+
+    The SHA-256 of both checkpoints and their settings; that all in it is a symmetry of the first;
+    that this carries the first to the second up to rounding; that both compute the same when run.
+    Settings are given as they were to `tnfn same`. Exit code 0 if it holds, 3 if not, 4 if the
+    weights agree but the functions cannot be run, 1 if a file cannot be read.
+
+    Example: tnfn verify g.safetensors a.safetensors b/
+    """
+    from transformer_nfn.identity import verify as check
+
+    every = options or []
+    with (
+        open_checkpoint(first, config_first, [*every, *(options_first or [])]) as ours,
+        open_checkpoint(second, config_second, [*every, *(options_second or [])]) as theirs,
+    ):
+        found = check(certificate, ours, theirs, seed=seed)
+    agreement = found.agreement
+    figures = {
+        "holds": found.holds,
+        "reason": found.reason,
+        "largest_residual": _short(found.residual),
+        "outputs_differ_by_roundings": agreement and _short(agreement.ratio),
+        "seed": found.seed,
+    }
+    show({name: value for name, value in figures.items() if as_json or value is not None}, as_json)
+    if not found.holds:
+        raise typer.Exit(UNDECIDED if found.holds is None else DIFFERENT)
+
+
+def _short(value: float | None) -> float | None:
+    return None if value is None else float(f"{value:.4g}")
