@@ -221,6 +221,16 @@ def test_hidden_states_hold_their_basis(tmp_path: Path) -> None:
     )
 
 
+def test_a_shift_that_queries_without_bias_hold(tmp_path: Path) -> None:
+    start = made.save(made.model("vit", qkv_bias=False), tmp_path / "a", torch.float64)
+    before = said(start, "vit", torch.float64)
+    with Checkpoint(start) as checkpoint:
+        parts = [[part] for part in symmetry_parts(checkpoint)]
+    for number, some in enumerate([*parts, None]):
+        out = moved(start, tmp_path / f"b{number}", some)
+        assert relative_error(said(out, "vit", torch.float64), before) < 1e-10, some
+
+
 def test_permutations_change_no_bits_of_a_number(
     checkpoints: dict[tuple[str, torch.dtype], Path], tmp_path: Path
 ) -> None:
