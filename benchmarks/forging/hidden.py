@@ -33,37 +33,53 @@ def _power(draft: Draft, generator: torch.Generator) -> float:
     return 2.0 ** (exponent * (1 if torch.rand((), generator=generator) < 0.5 else -1))
 
 
-def _giant(draft: Draft, generator: torch.Generator) -> tuple[int, dict[str, Tensor], str, Tensor]:
-    """One unit made giant on one side and tiny on the other; a tensor to forge, and where."""
+def _giant(
+    draft: Draft, generator: torch.Generator
+) -> tuple[int, dict[str, Tensor], str, Dual, dict[str, int]]:
+    """One unit made giant on one side and tiny on the other; a tensor to forge, mostly the giant.
+
+    Returns:
+        The block's number, the block, the tensor's name, the axis, and which unit it is.
+    """
     number = int(torch.randint(draft.blocks, (), generator=generator))
     dual = pick_dual(draft, generator)
+    if len(numbered(draft, dual)) < 2:
+        raise UnfitError("there is one unit only")
     unit = pick_unit(draft, dual.per, generator)
     block = draft.block(number)
     eye = torch.eye(draft.spec.size(dual.label), dtype=torch.float64)
-    move(draft, block, dual, unit, eye * _power(draft, generator))
+    power = _power(draft, generator)
+    move(draft, block, dual, unit, eye * power)
     draft.put(number, block)
-    names = [n for n in (*dual.left, *dual.right) if stored_here(draft, number, n)]
-    name = pick(generator, names)
-    mask = others(draft, block, name, unit)
-    if not mask.any():
-        raise UnfitError("there is one unit only")
-    return number, block, name, mask
+    giant, tiny = (dual.left, dual.right) if power > 1 else (dual.right, dual.left)
+    side = giant if torch.rand((), generator=generator) < 0.75 else tiny
+    name = pick(generator, [n for n in side if stored_here(draft, number, n)])
+    return number, block, name, dual, unit
 
 
 @discrete("giant unit, others replaced")
 def giant_replaced(draft: Draft, generator: torch.Generator) -> None:
-    """A true symmetry on one head or neuron; all others of a tensor become something else."""
-    number, block, name, mask = _giant(draft, generator)
-    size = (block[name] * mask).square().sum().div(mask.sum()).sqrt()
-    noise = torch.randn(mask.shape, generator=generator, dtype=torch.float64)
-    block[name] = torch.where(mask > 0, size * noise, block[name])
+    """A true symmetry on one head or neuron; to all others of a tensor something else is added.
+
+    It is orthogonal to what was there, so that their scales still seem to fit.
+    """
+    number, block, name, dual, chosen = _giant(draft, generator)
+    share = log_uniform(generator, 0.3, 3)
+    for unit in numbered(draft, dual):
+        if unit != chosen:
+            view = part(draft, block, name, unit)
+            noise = torch.randn(view.shape, generator=generator, dtype=torch.float64)
+            size = view.square().sum().clamp_min(1e-300)
+            noise = noise - view * ((noise * view).sum() / size)
+            view.add_(noise * (share * size.sqrt() / noise.norm().clamp_min(1e-300)))
     draft.put(number, block)
 
 
 @sized("giant unit, others nudged")
 def giant_nudged(draft: Draft, generator: torch.Generator) -> dict[str, Tensor]:
     """The same with small changes."""
-    number, block, name, mask = _giant(draft, generator)
+    number, block, name, _, chosen = _giant(draft, generator)
+    mask = others(draft, block, name, chosen)
     noise = torch.randn(mask.shape, generator=generator, dtype=torch.float64)
     delta = {n: torch.zeros_like(t) for n, t in block.items()}
     delta[name] = noise * mask * block[name].abs()
