@@ -140,7 +140,7 @@ def facts(verdict: "Verdict") -> dict[str, Any]:
             "deviations_along": _short(witness.along),
             "seed": witness.seed,
             "inputs": list(witness.inputs.shape),
-            "tokens": ids.tolist() if ids is not None and ids.numel() <= 64 else None,
+            "tokens": ids.tolist() if ids is not None and ids.numel() <= 256 else None,
         }
     return found
 

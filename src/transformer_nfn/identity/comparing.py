@@ -306,7 +306,9 @@ def compare_readers(ours: Checkpoint, theirs: Checkpoint, found: Match) -> None:
         other_name = name
         if name not in theirs.files:
             other_name = theirs.prefix + name.removeprefix(ours.prefix)
-        if other_name in theirs.files:  # else a decoder that shares its tensor with the embedding
+        # A decoder may share its tensor with the embedding in the second file.
+        other_name = theirs.tied_decoder.get(name, other_name)
+        if other_name in theirs.files:
             _compare_plain(ours.files.read(name), theirs.files.read(other_name), name, found)
     for own, of in ours.tied_decoder.items():
         if own in theirs.files:
