@@ -398,3 +398,12 @@ def test_a_heads_bias_that_the_model_has_not_is_unknown(
 def add(folder: Path, name: str, size: int = 24) -> None:
     file = folder / "model.safetensors"
     save_file({**load_file(file), name: torch.ones(size)}, file, {"format": "pt"})
+
+
+def test_a_bert_that_says_it_has_a_decoder_and_has_none_is_refused(tmp_path: Path) -> None:
+    """`transformers` would draw one at random."""
+    folder = made.save(made.model("bert"), tmp_path)
+    with Checkpoint(folder) as checkpoint:
+        assert "cls.predictions.decoder.weight" in checkpoint.tied_decoder
+    with pytest.raises(CheckpointError, match="tie_word_embeddings=true"):
+        Checkpoint(folder, options={"tie_word_embeddings": False})

@@ -120,6 +120,13 @@ class Checkpoint:
                 soundness.check_head_bias(self.files, head.weight, head.bias)
         if self.hidden_head:
             soundness.check_classifier(self.files, self.hidden_head, self.D)
+        decoder = "cls.predictions.decoder.weight"
+        predicts = "cls.predictions.transform.dense.weight" in self.files
+        if predicts and decoder not in (*self.files, *self.tied_decoder):
+            raise CheckpointError(
+                f"{self.path} has no {decoder}, and its config says that the embedding is not "
+                f"used for it; if it is, say --set tie_word_embeddings=true"
+            )
 
     def __enter__(self) -> "Checkpoint":
         return self
@@ -274,7 +281,7 @@ class Checkpoint:
             "cls.predictions.decoder.bias": "cls.predictions.bias",
         }
         if not self.settings.tied:
-            return {}
+            del shared["cls.predictions.decoder.weight"]
         return {own: of for own, of in shared.items() if own not in self.files}
 
     @cached_property

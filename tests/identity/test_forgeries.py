@@ -1,0 +1,175 @@
+"""Pairs that were made to deceive, and what each part of a verdict sees of them."""
+
+import math
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+from torch import Tensor
+
+from tests.checkpoints import made
+from transformer_nfn.checkpoints import Checkpoint
+from transformer_nfn.identity import Answer, Verdict, apply_element, random_net_element, same
+from transformer_nfn.identity.confirmation import confirm
+from transformer_nfn.identity.matching import match
+from transformer_nfn.identity.rounding import last_digit
+
+Tensors = dict[str, Tensor]
+
+
+def changed(folder: Path, out: Path, change: Callable[[Tensors], None]) -> Path:
+    shutil.copytree(folder, out)
+    tensors = {
+        name: tensor.clone() for name, tensor in load_file(out / "model.safetensors").items()
+    }
+    change(tensors)
+    save_file({n: t.contiguous() for n, t in tensors.items()}, out / "model.safetensors")
+    return out
+
+
+def decide(a: Path, b: Path, seed: int | None = None) -> Verdict:
+    with Checkpoint(a) as ours, Checkpoint(b) as theirs:
+        return same(ours, theirs, seed=seed)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_one_giant_neuron_does_not_hide_the_others(dtype: torch.dtype, tmp_path: Path) -> None:
+    a = made.save(made.model("llama"), tmp_path / "a", dtype)
+
+    def giant(tensors: Tensors) -> None:
+        up, down = (f"model.layers.0.mlp.{name}_proj.weight" for name in ("up", "down"))
+        tensors[up][0] /= 2.0**40
+        tensors[down][:, 0] *= 2.0**40
+
+    def and_another(tensors: Tensors) -> None:
+        giant(tensors)
+        tensors["model.layers.0.mlp.down_proj.weight"][:, 1] *= 1.5
+
+    assert decide(a, changed(a, tmp_path / "b", giant)).answer is Answer.EQUIVALENT
+    verdict = decide(a, changed(a, tmp_path / "c", and_another))
+    assert verdict.answer is Answer.DIFFERENT
+    assert verdict.where is not None
+    assert "neuron 1" in verdict.where
+
+
+@pytest.mark.parametrize("kappa", [10.0, 1e3])
+def test_an_error_does_not_hide_where_queries_are_small(kappa: float, tmp_path: Path) -> None:
+    a = made.save(made.model("gpt2"), tmp_path / "a")
+
+    def weak(error: float) -> Callable[[Tensors], None]:
+        def change(tensors: Tensors) -> None:
+            root = math.log10(kappa) / 2
+            scale = torch.logspace(root, -root, 8, dtype=torch.float64)
+            seed = torch.Generator().manual_seed(0)
+            for part in ("weight", "bias"):
+                name = f"transformer.h.0.attn.c_attn.{part}"
+                W = tensors[name].double()
+                q, k = (W[..., i : i + 24].unflatten(-1, (3, 8)) for i in (0, 24))
+                q, k = q * scale, k / scale
+                if part == "weight":
+                    way = torch.randn(24, 3, generator=seed, dtype=torch.float64)
+                    q[..., -1] += error * 6e-8 * kappa * q.norm() * way / way.norm()
+                W[..., :24], W[..., 24:48] = q.flatten(-2), k.flatten(-2)
+                tensors[name] = W.float()
+
+        return change
+
+    assert decide(a, changed(a, tmp_path / "b", weak(0))).answer is Answer.EQUIVALENT
+    assert not decide(a, changed(a, tmp_path / "c", weak(1))).answer.same_function
+
+
+@pytest.mark.parametrize("family", made.FAMILIES)
+def test_noise_on_every_weight_is_not_rounding(family: str, tmp_path: Path) -> None:
+    a = made.save(made.model(family), tmp_path / "a", torch.bfloat16)
+
+    def noise(tensors: Tensors) -> None:
+        seed = torch.Generator().manual_seed(1)
+        for name, tensor in tensors.items():
+            factor = 1 + 0.005 * torch.randn(tensor.shape, generator=seed)
+            tensors[name] = (tensor.float() * factor).to(tensor.dtype)
+
+    assert not decide(a, changed(a, tmp_path / "b", noise)).answer.same_function
+
+
+def test_a_change_of_low_rank_below_rounding_has_a_direction(tmp_path: Path) -> None:
+    """Its size passes for rounding, one unit at a time and all together."""
+    a = made.save(made.model("gpt2", n_embd=96, n_inner=200, n_head=3), tmp_path / "a")
+    seed = torch.Generator().manual_seed(0)
+
+    def left(pair: Path) -> list[tuple[bool, float]]:
+        with Checkpoint(a) as ours, Checkpoint(pair) as theirs:
+            return [(r.leans, r.value) for _, r in match(ours, theirs).failures]
+
+    def low_rank(tensors: Tensors) -> None:
+        name = "transformer.h.0.mlp.c_fc.weight"
+        W = tensors[name].double()
+        one, two = (torch.randn(n, generator=seed, dtype=torch.float64).sign() for n in W.shape)
+        way = 4.5e-8 * W.std() * torch.outer(one, two)
+        # Half a digit at random, or most numbers would be rounded back to what they were.
+        share = torch.rand(W.shape, generator=seed, dtype=torch.float64) - 0.5
+        tensors[name] = (W + way + share * last_digit(W.float())).float()
+
+    assert left(changed(a, tmp_path / "b", lambda _: None)) == []
+    found = left(changed(a, tmp_path / "c", low_rank))
+    assert found
+    assert all(leans for leans, _ in found)
+
+
+def test_networks_are_run_before_they_are_equivalent(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever the comparison of weights says; here it is made to see nothing."""
+    from transformer_nfn.identity.found import Match
+
+    a = made.save(made.model("gpt2"), tmp_path / "a")
+
+    def change(tensors: Tensors) -> None:
+        tensors["transformer.h.1.mlp.c_fc.weight"] *= 1.001
+
+    b = changed(a, tmp_path / "b", change)
+    monkeypatch.setattr(Match, "note", lambda *_: None)
+    verdict = decide(a, b)
+    assert verdict.answer is Answer.DIFFERENT
+    assert verdict.element is None
+    assert "all weights agree" in verdict.reason
+
+
+def test_inputs_are_fresh_and_a_seed_repeats_them(tmp_path: Path) -> None:
+    a = made.save(made.model("gpt2"), tmp_path / "a")
+    with Checkpoint(a) as checkpoint:
+        element = random_net_element(checkpoint, torch.Generator().manual_seed(0))
+        b = apply_element(checkpoint, element, tmp_path / "b")
+    one, two = decide(a, b), decide(a, b)
+    assert one.seed != two.seed
+    assert one.agreement != two.agreement
+    again = decide(a, b, seed=one.seed)
+    assert again.agreement == one.agreement
+    assert one.agreement is not None
+    assert 0.2 < one.agreement.ratio < 2.5
+
+
+def test_the_agreement_of_a_network_with_itself_and_with_another(tmp_path: Path) -> None:
+    a = made.save(made.model("llama"), tmp_path / "a")
+    b = made.save(made.model("llama", seed=1), tmp_path / "b")
+    with Checkpoint(a) as one, Checkpoint(b) as two:
+        alike, apart = confirm(one, one, seed=0), confirm(one, two, seed=0)
+    assert (alike.ratio, alike.holds) == (0.0, True)
+    assert apart.ratio > 1e4
+    assert apart.refuted
+
+
+def test_a_decoder_of_its_own_is_compared_with_the_embedding_it_shares(tmp_path: Path) -> None:
+    b = made.save(made.model("bert"), tmp_path / "b")
+    shared = "bert.embeddings.word_embeddings.weight"
+
+    def own(factor: float) -> Callable[[Tensors], None]:
+        def change(tensors: Tensors) -> None:
+            tensors["cls.predictions.decoder.weight"] = tensors[shared] * factor
+
+        return change
+
+    assert decide(changed(b, tmp_path / "a", own(1.0)), b).answer is Answer.EQUIVALENT
+    assert not decide(changed(b, tmp_path / "c", own(1.01)), b).answer.same_function
