@@ -71,6 +71,7 @@ def lines(home: Path, out: Path) -> dict[str, list[Words]]:
         "same": [[nets[0], nets[1]], [nets[0], nets[-1]], [nets[0], missing]],
         "reparam": [[nets[0], "--out", out / "r"], [nets[0], "--out", home / "nets"]],
         "apply": [[missing, nets[0], "--out", out / "a"], [nets[0], nets[1], "--out", out / "a"]],
+        "verify": [[missing, nets[0], nets[1]], [nets[0], nets[0], nets[1]]],
         "fingerprint": [
             [nets[0]],
             [home / "some"],
