@@ -7,7 +7,9 @@ Equivalent pairs: a small checkpoint (written by `transformers`, or a zoo's net)
 of its orbit, of all parts of its group or some of them, with condition numbers up to 1,000 in
 float32 and up to 4 in bfloat16. Each must be found equivalent, and the certificate, written, read
 and applied to the first file, must give the second. Near misses: a random member of the orbit with
-one thing wrong. None may be called equivalent, and each must have a witness.
+one thing wrong. None may be called equivalent, and each must have a witness; except noise on every
+weight, 0.5 % in bfloat16 and 1e-5 in float32, which may be left undecided: it is little more than
+rounding.
 """
 
 import argparse
@@ -45,7 +47,7 @@ from transformer_nfn.identity.inputs import draw_inputs
 from transformer_nfn.space import WeightBatch
 
 FAMILIES = (*made.FAMILIES, "gpt2-relu", "zoo-paper", "zoo-residual", "zoo-text")
-MISSES = ("vo", "neuron", "value bias", "blocks", "rope", "tuned")
+MISSES = ("vo", "neuron", "value bias", "blocks", "rope", "tuned", "noise")
 BASES = 6  # different networks of each family and dtype
 
 
@@ -133,6 +135,14 @@ def spoiled(start: Path, out: Path, miss: str, seed: int, dtype: torch.dtype) ->
             }
             pairs = [*other.items(), *((b, a) for a, b in other.items())]
             return rewrite(checkpoint, [(a, checkpoint.files.read(b)) for a, b in pairs], out)
+        if miss == "noise":
+            share = 1e-5 if dtype == torch.float32 else 0.005
+            noisy = (
+                (name, value * (1 + share * torch.randn(value.shape, generator=generator)))
+                for name in checkpoint.files
+                if (value := checkpoint.files.read(name).double()).is_floating_point()
+            )
+            return rewrite(checkpoint, noisy, out)
         if miss == "rope":
             out = rewrite(checkpoint, [], out)
             config = json.loads((out / "config.json").read_text())
@@ -226,9 +236,12 @@ def miss_case(home: Path, work: Path, seed: int) -> dict[str, object]:
     with Checkpoint(start) as a, Checkpoint(out) as b:
         verdict = same(a, b)
     ratio = verdict.witness.strength if verdict.witness else 0.0
+    right = verdict.answer is Answer.DIFFERENT and ratio > 0
+    if miss == "noise":
+        right = not verdict.answer.same_function
     return {
         "kind": miss, "family": family, "dtype": str(dtype), "seed": seed,
-        "ok": verdict.answer is Answer.DIFFERENT and ratio > 0, "answer": verdict.answer.value,
+        "ok": right, "answer": verdict.answer.value,
         "ratio": ratio, "margin": verdict.margin or 0.0, "reason": verdict.reason,
     }  # fmt: skip
 
@@ -293,11 +306,11 @@ def main() -> None:
     )
     parser.add_argument("--pairs", type=int, default=2000, help="of each kind")
     parser.add_argument("--processes", type=int, default=1)
-    parser.add_argument("--quick", action="store_true", help="40 of each kind")
+    parser.add_argument("--quick", action="store_true", help="21 of each kind")
     parser.add_argument("--json", action="store_true")
     parser.add_argument("--real", type=Path, help="a folder from tools/real_weights.py")
     arguments = parser.parse_args()
-    pairs = 40 if arguments.quick else arguments.pairs
+    pairs = 21 if arguments.quick else arguments.pairs
     start = time.monotonic()
     with tempfile.TemporaryDirectory() as home:
         jobs = [(home, kind, seed) for seed in range(pairs) for kind in ("equivalent", "miss")]
