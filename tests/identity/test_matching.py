@@ -22,10 +22,11 @@ def normal(*shape: int, seed: int = 0) -> torch.Tensor:
 
 def test_a_rotation_is_found_and_a_changed_table_keeps_its_basis() -> None:
     rows, R = normal(50, 9), conditioned(1.0)((), 9, torch.Generator().manual_seed(1))
-    options = {"permutation": False, "rounding": 6e-8, "fix_ones": False}
+    sizes = 6e-8 * rows.norm(dim=1)
+    options = {"permutation": False, "rounding": 6e-8, "fix_ones": False, "sizes": sizes}
     found = find_basis(rows, rows @ R, **options)
     assert found is not None
-    assert relative_error(found, R) < 1e-12
+    assert relative_error(found.matrix, R) < 1e-12
     assert find_basis(rows, rows, **options) is None
     assert find_basis(rows, rows + 0.05 * normal(50, 9, seed=2), **options) is None
 
@@ -35,17 +36,43 @@ def test_where_rows_say_nothing_the_basis_is_the_identity() -> None:
     rows[:, 4:] = 0
     R = torch.eye(9, dtype=torch.float64)
     R[:4, :4] = conditioned(1.0)((), 4, torch.Generator().manual_seed(1))
-    found = find_basis(rows, rows @ R, permutation=False, rounding=6e-8, fix_ones=False)
+    sizes = 6e-8 * rows.norm(dim=1)
+    found = find_basis(
+        rows, rows @ R, permutation=False, rounding=6e-8, fix_ones=False, sizes=sizes
+    )
     assert found is not None
-    assert relative_error(found, R) < 1e-10
+    assert relative_error(found.matrix, R) < 1e-10
+
+
+def test_how_well_a_basis_is_known() -> None:
+    """Of rows with some large coordinates: it is off by as much as it says of itself."""
+    D, draws, off = 9, 60, 1e-6
+    rows = normal(40, D) * torch.logspace(0, 1.5, D, dtype=torch.float64)
+    R = conditioned(1.0)((), D, torch.Generator().manual_seed(1))
+    others = normal(5, D, seed=2)
+    sizes = torch.full((40,), off * D**0.5, dtype=torch.float64)
+    errors, spreads, drawn = [], [], []
+    for seed in range(draws):
+        rounded = rows @ R + off * normal(40, D, seed=100 + seed)
+        found = find_basis(
+            rows, rounded, permutation=False, rounding=off, fix_ones=False, sizes=sizes
+        )
+        assert found is not None
+        errors.append((others @ (found.matrix - R)).square().sum(dim=1))
+        spreads.append(found.spread(others @ R))
+        drawn.append((others @ (found.drawn(seed) - found.matrix)).square().sum(dim=1))
+    seen, said, again = (torch.stack(each).mean(dim=0) for each in (errors, spreads, drawn))
+    assert (seen / said - 1).abs().max() < 0.35
+    assert (again / said - 1).abs().max() < 0.35
 
 
 @pytest.mark.parametrize("sign", [1.0, -1.0])
 def test_a_permutation_with_a_sign_is_found(sign: float) -> None:
     rows, order = normal(50, 9), torch.randperm(9)
-    found = find_basis(rows, sign * rows[:, order], permutation=True, rounding=6e-8, fix_ones=True)
+    moved, sizes = sign * rows[:, order], 6e-8 * rows.norm(dim=1)
+    found = find_basis(rows, moved, permutation=True, rounding=6e-8, fix_ones=True, sizes=sizes)
     assert found is not None
-    assert torch.equal(rows @ found, sign * rows[:, order])
+    assert torch.equal(rows @ found.matrix, moved)
 
 
 def heads(rotary: bool, seed: int = 0) -> Heads:
