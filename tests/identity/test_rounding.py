@@ -8,6 +8,7 @@ import torch
 from tests.checkpoints import made
 from transformer_nfn.checkpoints import Checkpoint
 from transformer_nfn.identity.acting import canonical_block
+from transformer_nfn.identity.residuals import judged
 from transformer_nfn.identity.rounding import jittered, last_digit, spread
 from transformer_nfn.identity.units import (
     expected_squares,
@@ -92,3 +93,14 @@ def test_units_of_another_block_and_no_others(tmp_path: Path) -> None:
     kept = squared_distances(taken, two)
     assert kept["V O"].max() == 0
     assert (kept["gate"] == 0).sum() == 39
+
+
+def test_what_rounding_is_not_known_of_explains_nothing() -> None:
+    squares = torch.tensor([0.0, 1.0, 1.0, 4.0], dtype=torch.float64)
+    expected = torch.tensor([1.0, 1.0, torch.inf, torch.nan], dtype=torch.float64)
+    worst, together = judged("A", squares, expected, 24)
+    assert worst.beyond == (2, 3)
+    assert not together.ratio <= 1
+    fine, all_fine = judged("A", squares[:2], expected[:2], 24)
+    assert (fine.value, fine.beyond) == (1.0, ())
+    assert all_fine.value == pytest.approx(0.5**0.5)

@@ -64,7 +64,8 @@ def judged(
     """
     squares, expected = squares.flatten(), expected.flatten()
     shares = torch.where(squares == 0, 0.0, squares / expected.clamp_min(1e-300))
-    shares = shares.nan_to_num(nan=torch.inf)
+    # Numbers so large that nothing is known of their rounding explain nothing.
+    shares = torch.where(expected.isfinite(), shares, torch.inf).nan_to_num(nan=torch.inf)
     limit = limit_for(numbers)
     worst = int(shares.argmax())
     beyond = torch.nonzero(shares > limit**2).flatten().tolist()
