@@ -18,7 +18,7 @@ from benchmarks.forging.measure import LINE, Apart, apart, profile
 from benchmarks.forging.pairs import Case, Pair
 from benchmarks.forging.roles import UnfitError
 from transformer_nfn.checkpoints import Checkpoint, CheckpointError
-from transformer_nfn.identity import same
+from transformer_nfn.identity import ElementError, same
 
 SAME = ("identical bytes", "same tensors", "equivalent", "equivalent by products")
 Result = dict[str, Any]
@@ -36,7 +36,7 @@ def play(bases: Bases, case: Case) -> Result:
         begin = time.process_time()
         try:
             pair = _maker(case)(bases, case, work)
-        except UnfitError as reason:
+        except (UnfitError, ElementError) as reason:
             return result | {"status": "unfit", "reason": str(reason), "wrong": False}
         made = time.process_time()
         answer, more = ask(pair)
