@@ -3,6 +3,7 @@
 import re
 from dataclasses import dataclass
 from enum import Enum
+from functools import cached_property
 from typing import NamedTuple
 
 from transformer_nfn.space.errors import DeclarationError
@@ -78,14 +79,14 @@ class Axis:
                 f"write for example 'D', 'D + 1' or '1'"
             )
 
-    @property
+    @cached_property
     def symbol(self) -> str:
         """The size symbol without its offset; empty for a plain number."""
         match = _SIZE.fullmatch(self.size)
         assert match is not None
         return match["symbol"] or ""
 
-    @property
+    @cached_property
     def offset(self) -> int:
         """What is added to the size symbol."""
         match = _SIZE.fullmatch(self.size)
