@@ -1,13 +1,17 @@
 """The smallest coherent change that `same` tells from rounding, in bfloat16, as a curve.
 
-    python benchmarks/coherent.py --out FOLDER
+    python benchmarks/coherent.py --out FOLDER --json
     python benchmarks/coherent.py --out FOLDER --real REAL --real-seeds 1
+    python benchmarks/coherent.py --quick --json
 
 A change of rank one in every matrix, each number of it a multiple of what storing that matrix
 rounds, is added to a member of the orbit before it is stored. Drawn for a small Llama of 2 blocks,
 and with `--real` (a folder from `tools/real_weights.py`) for SmolLM2-135M with 30: the share of
 verdicts that are not "the same" over the size of the change, and how far the outputs are apart, in
 units of rounding. Size 0 is an honest copy.
+
+Targets: an honest copy is never told from its original, no pair whose outputs are beyond the line
+of a forgery is called the same, and the largest size is always told.
 
 FOLDER gets `results.jsonl`, where a second run goes on, `coherent.json` and `coherent.png`.
 """
@@ -33,12 +37,14 @@ from benchmarks.forging.measure import LINE, draw
 from tests.checkpoints import made
 from transformer_nfn.checkpoints import Checkpoint, rewrite
 from transformer_nfn.identity import changes, random_net_element, run, same, symmetry_parts
-from transformer_nfn.identity.witness import jittered
+from transformer_nfn.identity.rounding import jittered
 
 DTYPE = torch.bfloat16
 SIZES = (0.0, 0.03, 0.06, 0.1, 0.18, 0.3, 0.56, 1.0, 1.8, 3.0, 5.6, 10.0)
 #: Of the element; what leaves the embedding alone is cheaper for a large vocabulary.
 CONDITION = 2.0
+#: Sizes and verdicts of the quick form.
+QUICK_SIZES, QUICK_SEEDS = (0.0, 0.3, 1.0, 10.0), 3
 _INPUTS = {2: 256, 30: 4}
 _JITTERS = {2: 6, 30: 2}
 
@@ -189,21 +195,33 @@ def main() -> int:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawTextHelpFormatter
     )
-    parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--out", type=Path, help="where to write; nowhere if not given")
+    parser.add_argument("--quick", action="store_true", help=f"{QUICK_SEEDS} of {QUICK_SIZES}")
     parser.add_argument("--real", type=Path, help="a folder from tools/real_weights.py")
     parser.add_argument("--seeds", type=int, default=20, help="verdicts for each size")
     parser.add_argument("--real-seeds", type=int, default=1, help="of SmolLM2, which takes minutes")
     parser.add_argument("--sizes", type=float, nargs="*", default=SIZES)
     parser.add_argument("--json", action="store_true")
     arguments = parser.parse_args()
+    if arguments.quick:
+        arguments.sizes, arguments.seeds = QUICK_SIZES, QUICK_SEEDS
+    with tempfile.TemporaryDirectory() as nowhere:
+        report = measured(arguments, arguments.out or Path(nowhere))
+    if arguments.json:
+        print(json.dumps(report))
+    return 0 if report["ok"] else 1
+
+
+def measured(arguments: argparse.Namespace, out: Path) -> dict[str, object]:
+    """All verdicts, the curves and their picture."""
     torch.set_num_threads(1)
-    arguments.out.mkdir(parents=True, exist_ok=True)
-    lines = arguments.out / "results.jsonl"
+    out.mkdir(parents=True, exist_ok=True)
+    lines = out / "results.jsonl"
     results = (
         [json.loads(line) for line in lines.read_text().splitlines()] if lines.exists() else []
     )
     known = {(r["net"], r["size"], r["seed"]) for r in results}
-    home = arguments.out / "nets"
+    home = out / "nets"
     home.mkdir(exist_ok=True)
     jobs = [("2 blocks", size, s) for s in range(arguments.seeds) for size in arguments.sizes]
     if arguments.real:
@@ -221,20 +239,25 @@ def main() -> int:
         if is_real:
             print(json.dumps(result), file=sys.stderr)
     curves = {net: curve(results, net) for net in dict.fromkeys(r["net"] for r in results)}
+    passed = [r for r in results if r["same"] and r["apart"] > LINE]
+    unlike = [r for r in results if r["size"] == 0 and not r["same"]]
+    told_from = {net: smallest(found) for net, found in curves.items()}
     report = {
         "dtype": "bfloat16",
         "curves": curves,
-        "told_from": {net: smallest(found) for net, found in curves.items()},
+        "told_from": told_from,
+        "honest_not_the_same": len(unlike),
+        "forgeries_passed": len(passed),
+        "targets": {"honest_not_the_same": 0, "forgeries_passed": 0, "largest_size_told": True},
+        "ok": not passed and not unlike and None not in told_from.values(),
     }
-    (arguments.out / "coherent.json").write_text(json.dumps(report, indent=1))
-    picture(curves, arguments.out / "coherent.png")
+    (out / "coherent.json").write_text(json.dumps(report, indent=1))
+    picture(curves, out / "coherent.png")
     for net, found in curves.items():
-        print(f"{net}: told from rounding from size {report['told_from'][net]} on")
+        print(f"{net}: told from rounding from size {told_from[net]} on")
         for row in zip(*(found[k] for k in ("size", "told", "apart", "answers")), strict=True):
             print("  size {:5}: told {:.2f}, outputs apart {:8.2f} roundings, {}".format(*row))
-    if arguments.json:
-        print(json.dumps(report))
-    return 0
+    return report
 
 
 if __name__ == "__main__":

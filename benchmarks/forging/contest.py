@@ -24,8 +24,8 @@ SAME = ("identical bytes", "same tensors", "equivalent", "equivalent by products
 Result = dict[str, Any]
 
 
-def play(bases: Bases, case: Case) -> Result:
-    """The whole of one case."""
+def play(bases: Bases, case: Case, *, seed: int | None = None) -> Result:
+    """The whole of one case; with a seed the verdict's inputs are always the same."""
     torch.set_num_threads(1)
     work = Path(tempfile.mkdtemp(dir=bases.home))
     result: Result = {
@@ -39,7 +39,7 @@ def play(bases: Bases, case: Case) -> Result:
         except (UnfitError, ElementError) as reason:
             return result | {"status": "unfit", "reason": str(reason), "wrong": False}
         made = time.process_time()
-        answer, more = ask(pair)
+        answer, more = ask(pair, seed)
         asked = time.process_time()
         found = measured(bases, pair)
         result |= more | {"answer": answer, "details": pair.details}
@@ -67,11 +67,11 @@ def _maker(case: Case) -> Any:
     return honest if case.kind in HONEST else forged
 
 
-def ask(pair: Pair) -> tuple[str, Result]:
+def ask(pair: Pair, seed: int | None = None) -> tuple[str, Result]:
     """What `same` says; a refusal is an answer, any other exception is a fault."""
     try:
         with Checkpoint(pair.ours) as ours, Checkpoint(pair.theirs) as theirs:
-            verdict = same(ours, theirs)
+            verdict = same(ours, theirs, seed=seed)
     except CheckpointError as error:
         return "refused", {"reason": str(error)[:200]}
     except Exception:

@@ -14,6 +14,7 @@ from torch import Tensor
 
 from transformer_nfn.checkpoints import Checkpoint, Entry, TensorFiles
 from transformer_nfn.identity import run
+from transformer_nfn.identity.rounding import last_digit
 from transformer_nfn.space import WeightBatch
 
 #: `run` without its `torch.no_grad`: gradients through every family, without new code.
@@ -48,19 +49,16 @@ def held(checkpoint: Checkpoint, values: Mapping[str, Tensor]) -> Checkpoint:
 def jittered(checkpoint: Checkpoint, seed: int) -> Checkpoint:
     """The same network with every stored number moved by up to half its last digit.
 
-    The definition of `identity.witness.jittered`, but all in memory, which is faster for small
-    networks run often; and a stored 0 is exact.
+    As `identity.rounding.jittered`, but all in memory, which is faster for small networks that are
+    run often; and a stored 0 is exact.
     """
     generator = torch.Generator().manual_seed(seed)
     moved = {}
     for name in checkpoint.files:
         value = checkpoint.files.read(name)
         if value.is_floating_point():
-            eps = torch.finfo(value.dtype).eps
-            value = value.double()
-            share = 2 * torch.rand(value.shape, generator=generator, dtype=torch.float64) - 1
-            digit = torch.exp2(torch.frexp(value).exponent.double()) * (eps / 4)
-            value = torch.where(value == 0, value, value + share * digit)
+            share = torch.rand(value.shape, generator=generator, dtype=torch.float64) - 0.5
+            value = torch.where(value == 0, 0.0, value.double() + share * last_digit(value))
         moved[name] = value
     return held(checkpoint, moved)
 

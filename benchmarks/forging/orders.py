@@ -1,5 +1,7 @@
 """Forgeries by order and sign: units, tensors or blocks exchanged, equal units summed wrongly."""
 
+from collections.abc import Iterable
+
 import torch
 from torch import Tensor
 
@@ -90,17 +92,8 @@ def equal_heads(
 @sized("equal heads, wrong sum", both=True)
 def equal_heads_wrong(draft: Draft, generator: torch.Generator) -> dict[str, Tensor]:
     """Two heads that read the same: what one loses the other gains, and a little is missing."""
-    number, block, (one, two), vo = equal_heads(draft, generator)
-    shared = {n: torch.zeros_like(t) for n, t in block.items()}
-    lost = {n: torch.zeros_like(t) for n, t in block.items()}
-    for name in vo.right:
-        view = part(draft, shared, name, one)
-        noise = torch.randn(view.shape, generator=generator, dtype=torch.float64)
-        view.copy_(noise * block[name].square().mean().sqrt())
-        part(draft, shared, name, two).copy_(-view)
-        part(draft, lost, name, one).copy_(view)
-    draft.later = draft.packed(number, shared)
-    return draft.packed(number, lost)
+    number, block, units, vo = equal_heads(draft, generator)
+    return _lost_between(draft, number, block, units, vo.right, generator)
 
 
 def equal_neurons(
@@ -122,10 +115,23 @@ def equal_neurons(
 @sized("equal neurons, wrong sum", both=True)
 def equal_neurons_wrong(draft: Draft, generator: torch.Generator) -> dict[str, Tensor]:
     """The same of two neurons."""
-    number, block, (one, two), last = equal_neurons(draft, generator)
+    number, block, units, last = equal_neurons(draft, generator)
+    return _lost_between(draft, number, block, units, last, generator)
+
+
+def _lost_between(
+    draft: Draft,
+    number: int,
+    block: dict[str, Tensor],
+    units: tuple[dict, dict],
+    names: Iterable[str],
+    generator: torch.Generator,
+) -> dict[str, Tensor]:
+    """Move something from one unit to its equal (a true symmetry), and lose as much of it."""
+    one, two = units
     shared = {n: torch.zeros_like(t) for n, t in block.items()}
     lost = {n: torch.zeros_like(t) for n, t in block.items()}
-    for name in last:
+    for name in names:
         view = part(draft, shared, name, one)
         noise = torch.randn(view.shape, generator=generator, dtype=torch.float64)
         view.copy_(noise * block[name].square().mean().sqrt())

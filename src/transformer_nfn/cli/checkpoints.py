@@ -23,6 +23,25 @@ Options = Annotated[
     typer.Option("--set", metavar="NAME=VALUE", help="A setting that comes before config.json's."),
 ]
 
+#: The same for commands that take two files.
+ConfigFirst = Annotated[str | None, typer.Option(help="config.json of the first.")]
+ConfigSecond = Annotated[str | None, typer.Option(help="config.json of the second.")]
+OptionsFirst = Annotated[
+    list[str] | None, typer.Option("--set-first", metavar="NAME=VALUE", help="For the first.")
+]
+OptionsSecond = Annotated[
+    list[str] | None, typer.Option("--set-second", metavar="NAME=VALUE", help="For the second.")
+]
+Seed = Annotated[
+    int | None,
+    typer.Option(
+        min=0,
+        max=2**62,
+        help="Of the inputs on which both are run; fresh ones if not given. The answer names it, "
+        "so that it can be repeated.",
+    ),
+]
+
 
 def open_checkpoint(path: str, config: str | None = None, options: list[str] | None = None) -> Any:
     """An open `Checkpoint`, to be used in a `with`."""

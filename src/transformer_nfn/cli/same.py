@@ -7,7 +7,12 @@ import typer
 
 from transformer_nfn.cli.checkpoints import (
     Blocks,
+    ConfigFirst,
+    ConfigSecond,
     Options,
+    OptionsFirst,
+    OptionsSecond,
+    Seed,
     Source,
     check_picture,
     check_writable,
@@ -33,24 +38,12 @@ def same(
     plot: Annotated[
         Path | None, typer.Option(help="A picture: heads of the first against heads of the second.")
     ] = None,
-    config_first: Annotated[str | None, typer.Option(help="config.json of the first.")] = None,
-    config_second: Annotated[str | None, typer.Option(help="config.json of the second.")] = None,
+    config_first: ConfigFirst = None,
+    config_second: ConfigSecond = None,
     options: Options = None,
-    options_first: Annotated[
-        list[str] | None, typer.Option("--set-first", metavar="NAME=VALUE", help="For the first.")
-    ] = None,
-    options_second: Annotated[
-        list[str] | None, typer.Option("--set-second", metavar="NAME=VALUE", help="For the second.")
-    ] = None,
-    seed: Annotated[
-        int | None,
-        typer.Option(
-            min=0,
-            max=2**62,
-            help="Of the inputs on which both are run; fresh ones if not given. The verdict "
-            "names it, so that it can be repeated.",
-        ),
-    ] = None,
+    options_first: OptionsFirst = None,
+    options_second: OptionsSecond = None,
+    seed: Seed = None,
     as_json: Json = False,
 ) -> None:
     """Decide whether two checkpoints are the same function, and by which change of coordinates.

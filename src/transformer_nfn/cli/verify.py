@@ -4,7 +4,16 @@ from typing import Annotated
 
 import typer
 
-from transformer_nfn.cli.checkpoints import Options, Source, open_checkpoint
+from transformer_nfn.cli.checkpoints import (
+    ConfigFirst,
+    ConfigSecond,
+    Options,
+    OptionsFirst,
+    OptionsSecond,
+    Seed,
+    Source,
+    open_checkpoint,
+)
 from transformer_nfn.cli.common import Json, show
 from transformer_nfn.cli.same import DIFFERENT, UNDECIDED
 
@@ -15,18 +24,12 @@ def verify(
     ],
     first: Source,
     second: Source,
-    seed: Annotated[
-        int | None, typer.Option(min=0, help="Of the inputs to run; fresh if not given.")
-    ] = None,
-    config_first: Annotated[str | None, typer.Option(help="config.json of the first.")] = None,
-    config_second: Annotated[str | None, typer.Option(help="config.json of the second.")] = None,
+    seed: Seed = None,
+    config_first: ConfigFirst = None,
+    config_second: ConfigSecond = None,
     options: Options = None,
-    options_first: Annotated[
-        list[str] | None, typer.Option("--set-first", metavar="NAME=VALUE", help="For the first.")
-    ] = None,
-    options_second: Annotated[
-        list[str] | None, typer.Option("--set-second", metavar="NAME=VALUE", help="For the second.")
-    ] = None,
+    options_first: OptionsFirst = None,
+    options_second: OptionsSecond = None,
     as_json: Json = False,
 ) -> None:
     """Check a certificate from outside: nothing in it is trusted.
