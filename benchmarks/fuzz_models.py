@@ -1,6 +1,7 @@
 """What is fuzzed of saved models, predictors and finished cells of a benchmark."""
 
 import json
+import tempfile
 from pathlib import Path
 
 import numpy as np
@@ -86,8 +87,9 @@ def predictor_seeds() -> list[bytes]:
     made._forest, made._width = grown, 10  # type: ignore[attr-defined]
     record = {"split": 0, "zoo": "z", "track": "shared", "train_rows": 1, "validation_rows": 1}
     record |= {"tau": 0.5, "tau_moved": 0.5, "parameters": None, "fit_seconds": 1.0}
-    save_predictor(made, name, Divided(train, validation, test), record, Path("saved"))
-    return [pack(files_of(Path("saved"), PREDICTOR))]
+    with tempfile.TemporaryDirectory() as folder:
+        save_predictor(made, name, Divided(train, validation, test), record, Path(folder))
+        return [pack(files_of(Path(folder), PREDICTOR))]
 
 
 def kernel(data: bytes) -> None:
