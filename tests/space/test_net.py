@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import pytest
 import torch
 from torch import nn
@@ -115,9 +117,10 @@ def test_inputs_and_nets_that_do_not_fit_are_refused() -> None:
         apply_net(NetBatch(net.blocks, {}, net.classifier), inputs)
     with pytest.raises(ShapeError, match="have no classifier"):
         apply_net(NetBatch(net.blocks, net.embedding), inputs)
-    gated = BlockSpec(BLOCKS["gated"], D=6, heads=2, D_k=3, D_v=4, D_A=5)
-    batch = WeightBatch.random(gated, networks=1, generator=generator(0))
-    with pytest.raises(ShapeError, match="'paper' or 'residual', not 'gated'"):
+    tables = replace(BLOCKS["gated"], halves=())
+    spec = BlockSpec(tables, D=6, heads=2, D_k=3, D_v=4, D_A=5)
+    batch = WeightBatch.random(spec, networks=1, generator=generator(0))
+    with pytest.raises(ShapeError, match=r"'gated' does not say where its norms stand.*compose"):
         apply_net(NetBatch(batch), torch.zeros(1, 2, 6))
 
 

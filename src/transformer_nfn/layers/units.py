@@ -68,7 +68,8 @@ def check_units(spec: BlockSpec) -> None:
     """Refuse a block that has no such heads and neurons.
 
     Raises:
-        ShapeError: If a tensor is missing, or has axes of other kinds.
+        ShapeError: If a tensor is missing, has axes of other kinds, or is none of theirs: it would
+            be left out without a word.
     """
     block = spec.block
     for wanted in (("Q",), ("K",), ("V",), ("O",), _READERS, _WRITERS):
@@ -86,6 +87,11 @@ def check_units(spec: BlockSpec) -> None:
                 f"{name} of block {block.name!r} has axes {kinds}: heads and neurons are read one "
                 f"by one where it has {' or '.join(allowed)}"
             )
+    if unknown := sorted(set(block.tensors) - set(_KINDS)):
+        raise ShapeError(
+            f"block {block.name!r} has {', '.join(unknown)}, which no head or neuron owns: "
+            f"heads and neurons are read one by one where it has only {', '.join(_KINDS)}"
+        )
 
 
 def same_basis(spec: BlockSpec) -> bool:

@@ -5,7 +5,7 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from transformer_nfn.layers import DEFAULT_BUDGET
-from transformer_nfn.space import BLOCKS, Block, BlockSpec
+from transformer_nfn.space import Block, BlockSpec
 
 
 class NFNConfig(BaseModel):
@@ -57,9 +57,5 @@ class NFNConfig(BaseModel):
         )
 
     def spec(self) -> BlockSpec:
-        """The block with its sizes; the shipped declaration itself where it is the same."""
-        block = Block.from_dict(self.block)
-        shipped = BLOCKS.get(block.name)
-        if shipped is not None and shipped.to_dict() == block.to_dict():
-            block = shipped
-        return BlockSpec(block, **self.sizes)
+        """The block with its sizes."""
+        return BlockSpec(Block.from_dict(self.block), **self.sizes)

@@ -14,7 +14,7 @@ from transformer_nfn.space.axes import (
     scaled,
 )
 from transformer_nfn.space.balancing import Balanced, balance
-from transformer_nfn.space.block import Block, BlockFunction, Factor, Product, declare
+from transformer_nfn.space.block import Block, BlockFunction, Factor, Product, compose, declare
 from transformer_nfn.space.blocks import (
     BLOCKS,
     GATED,
@@ -25,14 +25,21 @@ from transformer_nfn.space.blocks import (
     RESIDUAL_NO_BO,
     ROTARY,
 )
-from transformer_nfn.space.errors import DeclarationError, ShapeError
-from transformer_nfn.space.functions import layer_norm, multi_head, rms_norm, sine_positions
+from transformer_nfn.space.errors import DeclarationError, ShapeError, UnknownFunctionError
+from transformer_nfn.space.functions import layer_norm, rms_norm, sine_positions
 from transformer_nfn.space.net import NetBatch, apply_blocks, apply_net, apply_paper_net
+from transformer_nfn.space.parts.activations import ACTIVATIONS
+from transformer_nfn.space.parts.attention import Attention
+from transformer_nfn.space.parts.half import Half, Place
+from transformer_nfn.space.parts.mlp import GatedMlp, Mlp, unit_neurons
+from transformer_nfn.space.parts.part import Part
+from transformer_nfn.space.parts.rotary import Rope
 from transformer_nfn.space.rowview import RowView
 from transformer_nfn.space.spec import BlockSpec
 from transformer_nfn.space.weights import WeightBatch
 
 __all__ = [
+    "ACTIVATIONS",
     "BLOCKS",
     "GATED",
     "GLOSSARY",
@@ -43,6 +50,7 @@ __all__ = [
     "RESIDUAL",
     "RESIDUAL_NO_BO",
     "ROTARY",
+    "Attention",
     "Axis",
     "Balanced",
     "Block",
@@ -50,26 +58,34 @@ __all__ = [
     "BlockSpec",
     "DeclarationError",
     "Factor",
+    "GatedMlp",
+    "Half",
     "Index",
     "Kind",
+    "Mlp",
     "NetBatch",
+    "Part",
+    "Place",
     "Product",
+    "Rope",
     "RowView",
     "ShapeError",
+    "UnknownFunctionError",
     "WeightBatch",
     "apply_blocks",
     "apply_net",
     "apply_paper_net",
     "balance",
+    "compose",
     "declare",
     "free",
     "layer_norm",
     "linear",
-    "multi_head",
     "parse_indices",
     "permuted",
     "rms_norm",
     "rotary",
     "scaled",
     "sine_positions",
+    "unit_neurons",
 ]

@@ -9,6 +9,7 @@ from torch import Tensor
 
 from transformer_nfn.space.axes import RESERVED, Axis, Index, Kind, parse_indices
 from transformer_nfn.space.errors import DeclarationError
+from transformer_nfn.space.parts.half import Half, Place
 
 #: What a block computes: (tensors of one block, tokens "n t x", epsilon of its norms) -> tokens.
 BlockFunction = Callable[[Mapping[str, Tensor], Tensor, float], Tensor]
@@ -54,6 +55,15 @@ class Block:
     """The declaration of a block; `declare` makes one from text.
 
     Everything else is derived from it: shapes, the group and its action, the rows of the layers.
+
+    Attributes:
+        name: What error messages and saved models call it; nothing is decided by it.
+        axes: By label.
+        tensors: The axes of each.
+        products: Contractions of two tensors.
+        function: What it computes, if that is known.
+        halves: The parts it is composed of and how they meet the stream; empty where only its
+            tables are declared.
     """
 
     name: str
@@ -61,6 +71,7 @@ class Block:
     tensors: Mapping[str, tuple[Index, ...]]
     products: Mapping[str, Product]
     function: BlockFunction | None = None
+    halves: tuple[Half, ...] = ()
 
     def labels(self, name: str) -> tuple[Index, ...]:
         """The axes of a tensor or of a product."""
@@ -79,6 +90,10 @@ class Block:
             if (Kind.FREE if index.label in RESERVED else self.axes[index.label].kind) is kind
         )
 
+    def norm_read_by(self, half: int) -> Half:
+        """The half whose norm a half reads: its own, or the one before, or the last of a block."""
+        return self.halves[half if self.halves[half].place is Place.BEFORE else half - 1]
+
     @property
     def pointwise(self) -> tuple[str, ...]:
         """Tensors without a linear axis: on them any function of single entries is equivariant.
@@ -94,8 +109,8 @@ class Block:
         return all(axis.kind in known for axis in self.axes.values())
 
     def to_dict(self) -> dict[str, Any]:
-        """The declaration as plain data, without the function it computes."""
-        return {
+        """The declaration as plain data, without a function of its own."""
+        data = {
             "name": self.name,
             "axes": {
                 label: {"kind": axis.kind.value, "size": axis.size, "per": " ".join(axis.per)}
@@ -104,10 +119,16 @@ class Block:
             "tensors": {name: _join(indices) for name, indices in self.tensors.items()},
             "products": {name: str(product) for name, product in self.products.items()},
         }
+        return data | ({"halves": [half.to_dict() for half in self.halves]} if self.halves else {})
 
     @staticmethod
     def from_dict(data: Mapping[str, Any]) -> "Block":
         """The inverse of `to_dict`, with all checks of `declare`."""
+        if "halves" in data:
+            block = compose(data["name"], *map(Half.from_dict, data["halves"]))
+            if block.to_dict() != dict(data):
+                raise DeclarationError(f"the tables of block {block.name!r} are not its parts'")
+            return block
         axes = {
             label: Axis(Kind(axis["kind"]), axis["size"], tuple(axis["per"].split()))
             for label, axis in data["axes"].items()
@@ -121,8 +142,9 @@ def declare(
     tensors: Mapping[str, str],
     products: Mapping[str, str],
     function: BlockFunction | None = None,
+    halves: tuple[Half, ...] = (),
 ) -> Block:
-    """Declare a block.
+    """Declare a block by its tables; `compose` makes them of known parts.
 
     Examples:
         >>> from transformer_nfn.space import declare, free, permuted
@@ -142,6 +164,7 @@ def declare(
         products: ``"Q h x k, K h y k* -> x y"``: two tensors, with free axes renamed where
             both have them, and the axes that stay. The others are summed.
         function: What the block computes, for tests of invariance and for users.
+        halves: The parts it is composed of, if it is.
 
     Raises:
         DeclarationError: If the table is not one from which the group and layers can be derived.
@@ -152,6 +175,7 @@ def declare(
         MappingProxyType({t: parse_indices(text) for t, text in tensors.items()}),
         MappingProxyType({p: _parse_product(p, text) for p, text in products.items()}),
         function,
+        halves,
     )
     if len(block.tensors) + len(block.products) > MAX_TENSORS:
         raise DeclarationError(
@@ -168,6 +192,47 @@ def declare(
     if unused := sorted(set(block.axes) - used):
         raise DeclarationError(f"block {name!r} declares axes that no tensor has: {unused}")
     return block
+
+
+def compose(name: str, *halves: Half) -> Block:
+    """Declare a block by its parts, in the order in which tokens meet them.
+
+    Examples:
+        >>> from transformer_nfn.space import Attention, Half, Mlp, compose
+        >>> block = compose("mine", Half(Attention(), "layer"), Half(Mlp("gelu"), "layer"))
+        >>> dict(block.to_dict()["tensors"])["Q"]
+        'h z k'
+
+    Args:
+        name: What error messages and saved models call it.
+        halves: The parts and how they meet the stream.
+    """
+
+    def function(w: Mapping[str, Tensor], tokens: Tensor, eps: float) -> Tensor:
+        for half in halves:
+            tokens = half(w, tokens, eps)
+        return tokens
+
+    parts = [half.part for half in halves]
+    names = [tensor for part in parts for tensor in part.tensors]
+    if len(names) != len(set(names)):
+        raise DeclarationError(f"block {name!r}: two parts have tensors of the same name")
+    tables = [{**part.tensors} for part in parts]
+    # Matrices in order, then the biases: the order of the parameters of layers.
+    matrices = {t: axes for table in tables for t, axes in table.items() if not _is_bias(t)}
+    biases = {t: axes for table in reversed(tables) for t, axes in table.items() if _is_bias(t)}
+    return declare(
+        name,
+        {label: axis for part in parts for label, axis in part.axes.items()},
+        matrices | biases,
+        {product: text for part in parts for product, text in part.products.items()},
+        function,
+        halves,
+    )
+
+
+def _is_bias(tensor: str) -> bool:
+    return tensor.startswith("b")
 
 
 def _join(indices: tuple[Index, ...]) -> str:

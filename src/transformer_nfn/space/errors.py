@@ -7,3 +7,7 @@ class DeclarationError(ValueError):
 
 class ShapeError(ValueError):
     """A tensor whose shape, name or place does not fit its declaration."""
+
+
+class UnknownFunctionError(ValueError):
+    """A setting of a part whose function is not known, so that it cannot be run."""

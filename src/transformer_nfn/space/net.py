@@ -9,7 +9,8 @@ from jaxtyping import Float
 from torch import Tensor
 
 from transformer_nfn.space.errors import ShapeError
-from transformer_nfn.space.functions import layer_norm, per_net, sine_positions
+from transformer_nfn.space.functions import layer_norm, per_net, rms_norm, sine_positions
+from transformer_nfn.space.parts.half import Place
 from transformer_nfn.space.weights import WeightBatch
 
 
@@ -82,9 +83,8 @@ def apply_net(
     """Logits of the zoo's nets for s sequences of patches or word vectors for each network.
 
     Embedding (or word vectors as they are), fixed sine positions, the blocks, mean over tokens,
-    Linear-ReLU-Linear. Each half of a block has its LayerNorm before it, and one more stands
-    before the mean. In the paper's block, which has no skip connection, a half can as well have
-    the LayerNorm that follows it; what then remains is one LayerNorm at the start.
+    Linear-ReLU-Linear. Where each half of a block has its norm before it, one more stands before
+    the mean; where each has the norm that follows it, one more stands at the start.
 
     Args:
         net: The networks.
@@ -92,20 +92,25 @@ def apply_net(
         eps: Of every LayerNorm.
 
     Raises:
-        ShapeError: If the inputs do not fit, or the blocks are neither the paper's nor residual.
+        ShapeError: If the inputs do not fit, or the blocks are not composed of parts.
     """
-    name = net.blocks.spec.block.name
-    if name not in ("paper", "residual"):
-        raise ShapeError(f"whole nets have blocks 'paper' or 'residual', not {name!r}")
+    block = net.blocks.spec.block
+    if not block.halves:
+        raise ShapeError(
+            f"block {block.name!r} does not say where its norms stand, so a whole net of it "
+            "cannot be run; make it with compose(…)"
+        )
     if not net.classifier:
         raise ShapeError("these networks have no classifier")
     tokens = _embed(net, inputs)
-    if name == "paper":
-        tokens = layer_norm(tokens, eps)
+    first = block.halves[0]
+    norm = layer_norm if first.centred else rms_norm
+    if first.place is not Place.BEFORE:
+        tokens = norm(tokens, eps)
     tokens = tokens.expand(net.blocks.networks, *tokens.shape[-3:])  # n s t x
     tokens = apply_blocks(net.blocks, tokens, eps)
-    if name == "residual":
-        tokens = layer_norm(tokens, eps)
+    if first.place is Place.BEFORE:
+        tokens = norm(tokens, eps)
     c = net.classifier
     hidden = per_net(tokens.mean(dim=2), c["weight1"], c["bias1"]).relu()
     return per_net(hidden, c["weight2"], c["bias2"])

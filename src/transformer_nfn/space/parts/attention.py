@@ -1,0 +1,156 @@
+"""Attention: heads that compare tokens and carry what they find from one to another."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor
+from torch.nn import functional as F
+
+from transformer_nfn.space.axes import Axis, free, linear, permuted, rotary
+from transformer_nfn.space.functions import join_heads, per_head, with_bias_row
+from transformer_nfn.space.parts.part import FUNCTION_ONLY, STREAM, TINY, WITH_BIAS_ROW, Part
+from transformer_nfn.space.parts.rotary import Rope, turned
+
+#: What stands for the stream of the keys in Q Kᵀ, where that of the queries has this label.
+_SECOND = {STREAM: "y", WITH_BIAS_ROW: "w"}
+
+
+@dataclass(frozen=True)
+class Attention(Part):
+    """Multi-head attention.
+
+    Attributes:
+        grouped: Heads of a group share a key and a value head, hence one matrix a group; inside
+            each group they have a permutation of their own.
+        bias_row: The biases of queries, keys and values are the last row of what they read.
+        output: Where it writes: the stream, or an axis of its own that the next part reads.
+        output_bias: It has a bias where it writes.
+        rotary: It has rotary positions, which leave a complex number for each pair of coordinates
+            of what was an invertible matrix. Layers know none of this, so there are no products.
+        rope: Their angles, where the function is wanted.
+        causal: A token sees only those before it.
+        windows: For each block how many tokens back it reaches; empty if no block has a limit.
+    """
+
+    grouped: bool = False
+    bias_row: bool = True
+    output: str = STREAM
+    output_bias: bool = True
+    rotary: bool = False
+    rope: Rope | None = field(default=None, metadata=FUNCTION_ONLY)
+    causal: bool = field(default=False, metadata=FUNCTION_ONLY)
+    windows: tuple[int | None, ...] = field(default=(), metadata=FUNCTION_ONLY)
+
+    readers = ("Q", "K", "V")
+    writers = ("O", "bO")
+
+    @property
+    def reads(self) -> str:
+        """The stream, with a bias row or without."""
+        return WITH_BIAS_ROW if self.bias_row else STREAM
+
+    @property
+    def axes(self) -> Mapping[str, Axis]:
+        """Heads, what queries and keys share, and what values and outputs share."""
+        found = {STREAM: free("D")}
+        if self.bias_row:
+            found[WITH_BIAS_ROW] = free("D + 1")
+        if not self.rotary:
+            found[_SECOND[self.reads]] = found[self.reads]
+        per = "g" if self.grouped else "h"
+        found[per] = permuted("groups" if self.grouped else "heads")
+        if self.grouped:
+            found["m"] = permuted("heads_per_group", per=per)
+        found["k"] = (rotary if self.rotary else linear)("D_k", per=per)
+        found["v"] = linear("D_v", per=per)
+        if self.output != STREAM:
+            found[self.output] = permuted("D")
+        return found
+
+    @property
+    def tensors(self) -> Mapping[str, str]:
+        """Q, K, V, O, and the output's bias."""
+        shared, each = ("g", "g m") if self.grouped else ("h", "h")
+        read = self.reads
+        found = {
+            "Q": f"{each} {read} k",
+            "K": f"{shared} {read} k*",
+            "V": f"{shared} {read} v",
+            "O": f"{each} v* {self.output}",
+        }
+        return found | ({"bO": self.output} if self.output_bias else {})
+
+    @property
+    def products(self) -> Mapping[str, str]:
+        """Q Kᵀ and V O, summed over heads: of a group Q Kᵀ sees only the sum of its queries."""
+        if self.rotary:
+            return {}
+        tensors, read = self.tensors, self.reads
+        second = _SECOND[read]
+        # V O reads and writes the stream: one of the two needs another name.
+        value = second if read == self.output else read
+        of_values = tensors["V"].replace(f" {read} ", f" {value} ")
+        of_keys = tensors["K"].replace(f" {read} ", f" {second} ")
+        return {
+            "QK": f"Q {tensors['Q']}, K {of_keys} -> {read} {second}",
+            "VO": f"V {of_values}, O {tensors['O']} -> {value} {self.output}",
+        }
+
+    def with_unit_output(self, w: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """Σ |V O|² over the heads gets 1, by a factor of O: GL does not change that."""
+        V, O = w["V"], w["O"]
+        square = ((V.mT @ V) * (O @ O.mT).mT).sum(dim=(-3, -2, -1)) + TINY
+        return {**w, "O": O * square.rsqrt()[..., None, None, None]}
+
+    def __call__(
+        self, w: Mapping[str, Tensor], x: Float[Tensor, "n *s t x"], number: int = 0
+    ) -> Float[Tensor, "n *s t r"]:
+        """Σ_i softmax(X W^(Q,i) (X W^(K,i))ᵀ / √D_k) X W^(V,i) W^(O,i), and the output's bias."""
+        x = with_bias_row(x) if self.bias_row else x
+        grouped = w["Q"].dim() == 5  # n g m z k
+        heads = w["Q"].shape[2] if grouped else 1
+        q = per_head(x, w["Q"].flatten(1, 2) if grouped else w["Q"])
+        k, v = (per_head(x, w[name]) for name in ("K", "V"))
+        if self.rope is not None:
+            angles = self.rope.frequencies(q.shape[-1])
+            q, k = turned(q, angles), turned(k, angles)
+        if grouped:
+            k, v = (shared.repeat_interleave(heads, dim=-3) for shared in (k, v))
+        out = join_heads(
+            attend(q, k, v, self.sees(x.shape[-2], number)),
+            w["O"].flatten(1, 2) if grouped else w["O"],
+        )
+        if "bO" in w:
+            out = out + w["bO"].view(-1, *(1,) * (out.dim() - 2), out.shape[-1])
+        return out
+
+    def sees(self, tokens: int, number: int) -> Bool[Tensor, "t u"] | None:
+        """Which tokens (columns) each token (row) sees; None for all. As `transformers` counts.
+
+        Of the w tokens of a window one is the token itself where it sees only earlier ones; where
+        it sees both ways it has w on either side.
+        """
+        window = self.windows[number] if self.windows else None
+        if window is None and not self.causal:
+            return None
+        place = torch.arange(tokens)
+        back = place[:, None] - place
+        reach = tokens if window is None else window
+        return (back >= 0) & (back < reach) if self.causal else back.abs() <= reach
+
+
+def attend(
+    q: Float[Tensor, "n *s h t k"],
+    k: Float[Tensor, "n *s h t k"],
+    v: Float[Tensor, "n *s h t v"],
+    sees: Bool[Tensor, "t u"] | None = None,
+) -> Float[Tensor, "n *s h t v"]:
+    """softmax(q kᵀ / √D_k) v for each head (section "Multi-head Attention")."""
+    # Four axes and no more: torch's fast kernel refuses others, and what it falls back to takes
+    # twice as long.
+    out = F.scaled_dot_product_attention(
+        q.flatten(0, -4), k.flatten(0, -4), v.flatten(0, -4), attn_mask=sees
+    )  # (n s) h t v
+    return out.reshape(v.shape)

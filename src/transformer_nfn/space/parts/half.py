@@ -1,0 +1,96 @@
+"""A part and how it meets the stream: its norm, and whether what it writes is added."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from enum import Enum
+from typing import Any, Literal
+
+from jaxtyping import Float
+from torch import Tensor
+
+from transformer_nfn.space.errors import DeclarationError
+from transformer_nfn.space.functions import layer_norm, rms_norm
+from transformer_nfn.space.parts.attention import Attention
+from transformer_nfn.space.parts.mlp import GatedMlp, Mlp
+from transformer_nfn.space.parts.part import Part
+
+#: Kinds of parts that a saved declaration may name.
+PARTS: Mapping[str, type[Part]] = {kind.__name__: kind for kind in (Attention, Mlp, GatedMlp)}
+
+
+class Place(Enum):
+    """Where the norm of a half stands."""
+
+    BEFORE = "before the part"
+    AFTER = "after the part"
+    AFTER_SUM = "after the sum with the stream"
+
+
+@dataclass(frozen=True)
+class Half:
+    """One step of a block: stream + part(norm(stream)), or where else the norm stands.
+
+    Attributes:
+        part: What it computes.
+        norm: LayerNorm, which takes the mean away, or RMSNorm.
+        place: Where the norm stands.
+        skip: Whether what is written is added to the stream, or takes its place.
+    """
+
+    part: Part
+    norm: Literal["layer", "rms"]
+    place: Place = Place.BEFORE
+    skip: bool = True
+
+    @property
+    def centred(self) -> bool:
+        """Whether the norm takes the mean of each token away."""
+        return self.norm == "layer"
+
+    def to_dict(self) -> dict[str, Any]:
+        """As plain data: of the part all that its tables come from, where it is not the default."""
+        given = {
+            field.name: getattr(self.part, field.name)
+            for field in fields(self.part)  # type: ignore[arg-type]
+            if not field.metadata and getattr(self.part, field.name) != field.default
+        }
+        kind = type(self.part).__name__
+        return {
+            "part": {"kind": kind, **given},
+            "norm": self.norm,
+            "place": self.place.value,
+            "skip": self.skip,
+        }
+
+    @staticmethod
+    def from_dict(data: Any) -> "Half":
+        """The inverse of `to_dict`.
+
+        Raises:
+            DeclarationError: If it is none.
+        """
+        try:
+            given = dict(data["part"])
+            part = PARTS[given.pop("kind")](**given)
+            half = Half(part, data["norm"], Place(data["place"]), data["skip"])
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            raise DeclarationError(f"{data!r:.200} is no half of a block: {error}") from None
+        if half.norm not in ("layer", "rms") or type(half.skip) is not bool:
+            raise DeclarationError(f"{data!r:.200} is no half of a block")
+        return half
+
+    def __call__(
+        self,
+        w: Mapping[str, Tensor],
+        stream: Float[Tensor, "n *s t x"],
+        eps: float,
+        number: int = 0,
+    ) -> Float[Tensor, "n *s t x"]:
+        """The stream after it; norms have no affine part, which is folded into what follows."""
+        norm = layer_norm if self.centred else rms_norm
+        before = norm(stream, eps) if self.place is Place.BEFORE else stream
+        written = self.part(w, before, number)
+        if self.place is Place.AFTER:
+            written = norm(written, eps)
+        stream = stream + written if self.skip else written
+        return norm(stream, eps) if self.place is Place.AFTER_SUM else stream

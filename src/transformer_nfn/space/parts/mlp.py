@@ -1,0 +1,145 @@
+"""MLPs: neurons that read a token and write into it, plain ones and gated ones."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from jaxtyping import Float
+from torch import Tensor
+
+from transformer_nfn.space.axes import Axis, free, linear, permuted, scaled
+from transformer_nfn.space.functions import per_net, with_bias_row
+from transformer_nfn.space.parts.activations import ACTIVATIONS, HOMOGENEOUS
+from transformer_nfn.space.parts.part import STREAM, TINY, WITH_BIAS_ROW, Part
+
+
+@dataclass(frozen=True)
+class Mlp(Part):
+    """Linear, activation, Linear.
+
+    Attributes:
+        activation: One of `ACTIVATIONS`.
+        input: What it reads: the stream, or an axis that the part before writes.
+        scales: Declare the positive scale of each neuron where the activation has one. Layers know
+            none.
+    """
+
+    activation: str
+    input: str = STREAM
+    scales: bool = False
+
+    readers = ("A",)
+    writers = ("B", "bB")
+
+    @property
+    def reads(self) -> str:
+        """What was declared as its input."""
+        return self.input
+
+    @property
+    def homogeneous(self) -> bool:
+        """Whether each neuron has a positive scale of its own."""
+        return self.activation in HOMOGENEOUS
+
+    @property
+    def _scale(self) -> bool:
+        return self.scales and self.homogeneous
+
+    @property
+    def axes(self) -> Mapping[str, Axis]:
+        """Neurons, and their scales."""
+        found = {STREAM: free("D"), "a": permuted("D_A")}
+        return found | ({"s": scaled("1", per="a")} if self._scale else {})
+
+    @property
+    def tensors(self) -> Mapping[str, str]:
+        """A, B, and their biases."""
+        if self._scale:
+            return {"A": f"{self.input} a s", "B": "a s* x", "bA": "a s", "bB": "x"}
+        return {"A": f"{self.input} a", "B": "a x", "bA": "a", "bB": "x"}
+
+    def with_unit_output(self, w: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """|B|² + |bB|² gets 1."""
+        B, bias = w["B"], w["bB"]
+        square = B.square().sum(dim=(-2, -1)) + bias.square().sum(-1) + TINY
+        scale = square.rsqrt()
+        return {**w, "B": B * scale[..., None, None], "bB": bias * scale[..., None]}
+
+    def with_unit_scales(self, w: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """Each neuron's column and bias together get the size 1; what it writes takes the rest."""
+        if not self.homogeneous:
+            return dict(w)
+        A, bias, B = unit_neurons(w["A"], w["bA"], w["B"])
+        return {**w, "A": A, "bA": bias, "B": B}
+
+    def __call__(
+        self, w: Mapping[str, Tensor], x: Float[Tensor, "n *s t x"], number: int = 0
+    ) -> Float[Tensor, "n *s t x"]:
+        """f(X W^(A) + b^(A)) W^(B) + b^(B)."""
+        neurons = w["bA"].shape[1]
+        A, B = w["A"].view(*w["A"].shape[:2], neurons), w["B"].view(len(w["B"]), neurons, -1)
+        hidden = ACTIVATIONS[self.activation](per_net(x, A, w["bA"].view(-1, neurons)))
+        return per_net(hidden, B, w["bB"])
+
+
+def unit_neurons(
+    reads: Float[Tensor, "*n x a"], bias: Float[Tensor, "*n a"], writes: Float[Tensor, "*n a y"]
+) -> tuple[Tensor, Tensor, Tensor]:
+    """ReLU neurons that read with a column and bias of size 1; what they write takes the rest."""
+    square = reads.square().sum(dim=-2) + bias.square() + TINY
+    return (
+        reads * square.rsqrt().unsqueeze(-2),
+        bias * square.rsqrt(),
+        writes * square.sqrt().unsqueeze(-1),
+    )
+
+
+@dataclass(frozen=True)
+class GatedMlp(Part):
+    """Two branches that are multiplied, one of them through the activation.
+
+    Attributes:
+        activation: One of `ACTIVATIONS`.
+        bias_row: The biases of both branches are the last row of what they read, and there is one
+            where it writes.
+        scales: Declare the nonzero scale of each neuron between its linear branch and what it
+            writes. Layers know none.
+    """
+
+    activation: str
+    bias_row: bool = False
+    scales: bool = False
+
+    readers = ("gate", "up")
+    writers = ("down", "bdown")
+
+    @property
+    def reads(self) -> str:
+        """The stream, with a bias row or without."""
+        return WITH_BIAS_ROW if self.bias_row else STREAM
+
+    @property
+    def axes(self) -> Mapping[str, Axis]:
+        """Neurons, and the scales of their linear branch."""
+        found = {STREAM: free("D")}
+        if self.bias_row:
+            found[WITH_BIAS_ROW] = free("D + 1")
+        found["a"] = permuted("D_A")
+        return found | ({"s": linear("1", per="a")} if self.scales else {})
+
+    @property
+    def tensors(self) -> Mapping[str, str]:
+        """The branches, and what writes."""
+        scale, dual = (" s", " s*") if self.scales else ("", "")
+        found = {"gate": f"{self.reads} a", "up": f"{self.reads} a{scale}", "down": f"a{dual} x"}
+        return found | ({"bdown": "x"} if self.bias_row else {})
+
+    def __call__(
+        self, w: Mapping[str, Tensor], x: Float[Tensor, "n *s t x"], number: int = 0
+    ) -> Float[Tensor, "n *s t x"]:
+        """(f(X W^(gate)) ⊙ X W^(up)) W^(down), and the bias."""
+        x = with_bias_row(x) if self.bias_row else x
+        neurons = w["gate"].shape[-1]
+        gate = per_net(x, w["gate"])
+        up = per_net(x, w["up"].view(*w["up"].shape[:2], neurons))
+        down = w["down"].view(len(w["down"]), neurons, -1)
+        return per_net(ACTIVATIONS[self.activation](gate) * up, down, w.get("bdown"))

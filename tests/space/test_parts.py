@@ -1,0 +1,170 @@
+"""Blocks are composed of parts, and nothing is decided by their names."""
+
+import json
+from dataclasses import replace
+
+import pytest
+import torch
+from tests.strategies import generator
+
+from transformer_nfn.layers import HeadAwareLayer
+from transformer_nfn.models.gauge import canonical
+from transformer_nfn.space import (
+    BLOCKS,
+    PAPER,
+    RELU,
+    RESIDUAL,
+    ROTARY,
+    Attention,
+    Block,
+    BlockSpec,
+    DeclarationError,
+    GatedMlp,
+    Half,
+    Mlp,
+    NetBatch,
+    Place,
+    Rope,
+    ShapeError,
+    WeightBatch,
+    apply_blocks,
+    apply_net,
+    compose,
+    declare,
+)
+
+SIZES = {"D": 6, "heads": 2, "D_k": 3, "D_v": 4, "D_A": 5}
+
+
+def of(block: Block) -> WeightBatch:
+    spec = BlockSpec(block, **SIZES)
+    return WeightBatch.random(
+        spec, networks=2, blocks=2, generator=generator(0), dtype=torch.float64
+    )
+
+
+def a_net(block: Block) -> NetBatch:
+    g, D = generator(1), SIZES["D"]
+    shapes = {"weight1": (2, D, 3), "bias1": (2, 3), "weight2": (2, 3, 4), "bias2": (2, 4)}
+    classifier = {
+        name: torch.randn(shape, generator=g, dtype=torch.float64) for name, shape in shapes.items()
+    }
+    return NetBatch(of(block), {}, classifier)
+
+
+def shifted(net: NetBatch) -> NetBatch:
+    """The same function under LayerNorm: a constant added to all that is written and read."""
+    blocks = {name: tensor.clone() for name, tensor in net.blocks.tensors.items()}
+    for name in ("O", "B", "bB"):
+        blocks[name] += 0.7
+    blocks["A"] += torch.randn(1, 1, 1, 1, SIZES["D_A"], generator=generator(2)).double()
+    return NetBatch(WeightBatch(net.blocks.spec, blocks), net.embedding, net.classifier)
+
+
+@pytest.mark.parametrize("name", ["ours", "theirs"])
+def test_a_residual_block_of_another_name_keeps_every_invariance(name: str) -> None:
+    net = a_net(replace(RESIDUAL, name=name))
+    moved = shifted(net)
+    tokens = torch.randn(3, 4, SIZES["D"], generator=generator(3), dtype=torch.float64)
+    torch.testing.assert_close(apply_net(moved, tokens), apply_net(net, tokens))
+    one, two = canonical(net).blocks, canonical(moved).blocks
+    for tensor in one:
+        torch.testing.assert_close(one[tensor], two[tensor], rtol=0, atol=1e-12)
+
+
+def test_what_norms_hide_is_not_guessed() -> None:
+    net = a_net(replace(RESIDUAL, halves=()))
+    with pytest.raises(ShapeError, match=r"does not say which norms it has.*compose"):
+        canonical(net)
+
+
+def test_nothing_is_taken_out_of_what_a_norm_sees() -> None:
+    """Under RMSNorm means count; with GELU a neuron has no scale."""
+    rms = compose("mine", Half(Attention(), "rms"), Half(Mlp("gelu"), "rms"))
+    net = a_net(rms)
+    found = canonical(net).blocks
+    assert all(torch.equal(found[name], net.blocks[name]) for name in found)
+    relu = canonical(a_net(compose("m", Half(Attention(), "rms"), Half(Mlp("relu"), "rms"))))
+    column = relu.blocks["A"].square().sum(-2) + relu.blocks["bA"].square()
+    torch.testing.assert_close(column, torch.ones_like(column))
+
+
+@pytest.mark.parametrize("block", [*BLOCKS.values(), RELU, ROTARY], ids=lambda block: block.name)
+def test_a_block_is_saved_with_its_parts(block: Block) -> None:
+    again = Block.from_dict(json.loads(json.dumps(block.to_dict())))
+    assert again.halves == block.halves
+    assert again.to_dict() == block.to_dict()
+
+
+def test_tables_that_are_not_those_of_the_parts_are_refused() -> None:
+    data = RESIDUAL.to_dict() | {"tensors": PAPER.to_dict()["tensors"]}
+    with pytest.raises(DeclarationError, match="not its parts'"):
+        Block.from_dict(data)
+    for half in ({"part": {"kind": "os"}}, {}, {**data["halves"][0], "norm": "batch"}, "half"):
+        with pytest.raises(DeclarationError, match="no half"):
+            Block.from_dict(RESIDUAL.to_dict() | {"halves": [half]})
+
+
+def test_parts_of_the_same_names_are_refused() -> None:
+    with pytest.raises(DeclarationError, match="same name"):
+        compose("twice", Half(Attention(), "rms"), Half(Attention(), "rms"))
+
+
+def test_settings_of_the_function_are_no_part_of_the_tables() -> None:
+    causal = Half(Attention(causal=True, rope=Rope(1e4), windows=(3,)), "rms")
+    assert causal.to_dict() == Half(Attention(), "rms").to_dict()
+
+
+def test_causal_tokens_see_no_later_ones_and_windows_end() -> None:
+    g = generator(4)
+    w = {n: t[:, 0, 0] for n, t in of(RESIDUAL).tensors.items()}
+    x = torch.randn(2, 9, SIZES["D"], generator=g, dtype=torch.float64)
+    later = x.clone()
+    later[:, 6:] = 1.0
+    part = Attention(causal=True)
+    assert torch.equal(part(w, x)[:, :6], part(w, later)[:, :6])
+    assert not torch.allclose(Attention()(w, x)[:, :6], Attention()(w, later)[:, :6])
+    # Of a window of 3 tokens one is the token itself.
+    first = x.clone()
+    first[:, :4] = 1.0
+    near = Attention(causal=True, windows=(None, 3))
+    assert torch.allclose(near(w, x, 1)[:, 6:], near(w, first, 1)[:, 6:])
+    assert not torch.allclose(near(w, x, 1)[:, 5], near(w, first, 1)[:, 5])
+    assert torch.equal(near(w, x, 0), part(w, x))
+
+
+def test_places_of_norms() -> None:
+    """The same two parts: before, after, and after the sum are three functions."""
+    found = []
+    tokens = torch.randn(2, 4, SIZES["D"], generator=generator(3), dtype=torch.float64)
+    for place in Place:
+        halves = (Half(Attention(), "layer", place), Half(Mlp("gelu"), "layer", place))
+        found.append(apply_blocks(of(compose("mine", *halves)), tokens))
+    assert not torch.allclose(found[0], found[1])
+    assert not torch.allclose(found[1], found[2])
+    torch.testing.assert_close(found[2].mean(-1), torch.zeros(2, 4).double(), rtol=0, atol=1e-12)
+
+
+def test_a_tensor_that_no_unit_owns_is_refused() -> None:
+    data = RESIDUAL.to_dict()
+    tensors = data["tensors"] | {"extra": "x a"}
+    axes = {label: RESIDUAL.axes[label] for label in data["axes"]}
+    block = declare("mine", axes, tensors, data["products"])
+    with pytest.raises(ShapeError, match="extra, which no head or neuron owns"):
+        HeadAwareLayer(BlockSpec(block, **SIZES), outputs=2)
+
+
+def test_gated_parts_with_biases_and_scales_compute_what_plain_ones_do() -> None:
+    g = generator(5)
+
+    def draw(*shape: int) -> torch.Tensor:
+        return torch.randn(shape, generator=g, dtype=torch.float64)
+
+    w = {"gate": draw(2, 7, 5), "up": draw(2, 7, 5), "down": draw(2, 5, 6), "bdown": draw(2, 6)}
+    x = draw(2, 3, 6)
+    z = torch.cat([x, torch.ones(2, 3, 1).double()], -1)
+    wanted = (torch.nn.functional.silu(z @ w["gate"]) * (z @ w["up"])) @ w["down"]
+    found = GatedMlp("silu", bias_row=True, scales=True)(
+        w | {"up": w["up"][..., None], "down": w["down"][:, :, None]}, x
+    )
+    torch.testing.assert_close(found, wanted + w["bdown"][:, None])
