@@ -25,7 +25,6 @@ from transformer_nfn.checkpoints.keys import read_settings
 from transformer_nfn.checkpoints.soundness import check_settings
 from transformer_nfn.hub import FingerprintTask
 from transformer_nfn.identity import (
-    Fingerprint,
     NetElement,
     apply_element,
     inspect_checkpoint,
@@ -35,10 +34,12 @@ from transformer_nfn.identity import (
     save_certificate,
     verify,
 )
+from transformer_nfn.kinship import Fingerprint
 from transformer_nfn.zoo.dataset import NetShape
 
 ROOM = "transformer_nfn.checkpoints."
 IDENTITY = "transformer_nfn.identity."
+KINSHIP = "transformer_nfn.kinship."
 JSON = (f"{ROOM}header:read_json_object,_integer,_no_constant,_deep",)
 HEADER = (
     *JSON,
@@ -266,7 +267,7 @@ READERS = [
         folder_seeds,
         _FOLDER,
         tuple(
-            IDENTITY + n for n in ("fingerprinting", "probes", "blockfunction", "outsidefunction")
+            KINSHIP + n for n in ("fingerprinting", "probes", "blockfunction", "outsidefunction")
         ),
         12_000,
     ),
@@ -309,7 +310,7 @@ READERS = [
         _OPEN,
         print_seeds,
         json_text,
-        (f"{IDENTITY}fingerprinting:from_json,_are_numbers", *JSON),
+        (f"{KINSHIP}fingerprinting:from_json,_are_numbers", *JSON),
         40_000,
     ),
     Reader(

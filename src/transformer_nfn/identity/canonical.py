@@ -17,6 +17,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 import torch
+from jaxtyping import Float
 from torch import Tensor
 
 from transformer_nfn.checkpoints import Checkpoint
@@ -98,6 +99,13 @@ class Rules:
     def holds(self, half: int) -> bool:
         """Whether a reader of the attention's norm, 0, or the MLP's, 1, is held."""
         return any(READERS[name][1] == half for name in self.held)
+
+
+def seen(checkpoint: Checkpoint, rows: Float[Tensor, "t x"]) -> Float[Tensor, "t x"]:
+    """What a norm sees of what is written: under LayerNorm not its mean."""
+    if checkpoint.settings.norm != "layer":
+        return rows
+    return rows - rows.mean(dim=-1, keepdim=True)
 
 
 def undressed(

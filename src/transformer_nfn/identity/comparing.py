@@ -15,13 +15,12 @@ from transformer_nfn.checkpoints import Checkpoint, Head
 from transformer_nfn.group import GroupElement
 from transformer_nfn.identity.acting import canonical_block, folded_head, reading
 from transformer_nfn.identity.bases import Basis
-from transformer_nfn.identity.canonical import Bases, Norm, Rules, rotated, undressed
+from transformer_nfn.identity.canonical import Bases, Norm, Rules, rotated, seen, undressed
 from transformer_nfn.identity.coherence import DRAWS, Leaning, leaning_tensors
 from transformer_nfn.identity.element import NetElement, last_stream, streams
 from transformer_nfn.identity.found import Match
 from transformer_nfn.identity.heads import Heads, sums_agree
 from transformer_nfn.identity.outermatch import ROWS, classifier, row_slices
-from transformer_nfn.identity.probes import seen
 from transformer_nfn.identity.residuals import Residual, judged, judged_units
 from transformer_nfn.identity.rounding import jittered, spread
 from transformer_nfn.identity.units import (

@@ -7,9 +7,9 @@ from torch import Tensor
 
 from transformer_nfn.checkpoints import Checkpoint
 from transformer_nfn.identity.bases import Basis, find_basis
+from transformer_nfn.identity.canonical import seen
 from transformer_nfn.identity.element import Outside
 from transformer_nfn.identity.neurons import match_neurons
-from transformer_nfn.identity.probes import seen
 from transformer_nfn.identity.rounding import spread
 from transformer_nfn.space import sine_positions
 

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from transformer_nfn.checkpoints import CheckpointError
-from transformer_nfn.identity.fingerprinting import Fingerprint, check_choice, fingerprint
 from transformer_nfn.jobs import Done, Executor, InProcess
+from transformer_nfn.kinship.fingerprinting import Fingerprint, check_choice, fingerprint
 
 _INDEX = ".safetensors.index.json"
 _SHARD = re.compile(r"-\d+-of-\d+\.safetensors$")

@@ -4,10 +4,10 @@ import pytest
 import torch
 
 from tests.checkpoints import made
-from tests.identity.test_dedup import disguise
-from tests.identity.test_distances import made_up, near
+from tests.kinship.test_dedup import disguise
+from tests.kinship.test_distances import made_up, near
 from transformer_nfn.checkpoints import CheckpointError
-from transformer_nfn.identity import Fingerprint, audit_series, find_checkpoints, fingerprints
+from transformer_nfn.kinship import Fingerprint, audit_series, find_checkpoints, fingerprints
 
 
 def train(home: Path, steps: int = 8) -> None:

@@ -15,6 +15,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from transformer_nfn.checkpoints import Checkpoint, CheckpointError
+from transformer_nfn.identity import seen
 from transformer_nfn.space import sine_positions
 
 #: Tokens; a sequence of them is what attention sees.
@@ -85,13 +86,6 @@ def make_probes(checkpoint: Checkpoint, dtype: torch.dtype) -> Probes:
     rows = _sine_rows(checkpoint) if checkpoint.family.norms is None else _own_rows(checkpoint)
     written = seen(checkpoint, rows)
     return Probes(written.to(dtype), plain_norm(written).to(dtype))
-
-
-def seen(checkpoint: Checkpoint, rows: Float[Tensor, "t x"]) -> Float[Tensor, "t x"]:
-    """What a norm sees of what is written: under LayerNorm not its mean."""
-    if checkpoint.settings.norm != "layer":
-        return rows
-    return rows - rows.mean(dim=-1, keepdim=True)
 
 
 def plain_norm(rows: Float[Tensor, "t x"]) -> Float[Tensor, "t x"]:

@@ -17,8 +17,8 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from transformer_nfn.identity.distances import NEAR, Stack
 from transformer_nfn.jobs import one_thread
+from transformer_nfn.kinship.distances import NEAR, Stack
 
 #: Least cosine of a part that is near, less what float32 may round.
 _COSINE = 1 - NEAR**2 / 2 - 1e-3

@@ -41,7 +41,7 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Bool, Float
 
-from transformer_nfn.identity.fingerprinting import WIDTH, Fingerprint
+from transformer_nfn.kinship.fingerprinting import WIDTH, Fingerprint
 
 #: Largest distance of any part of a copy, by the coarser of the two dtypes: what storing a
 #: reparametrised copy in it rounds, for condition numbers up to 100, or 10 in 16 bits.

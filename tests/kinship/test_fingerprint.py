@@ -7,15 +7,9 @@ import torch
 
 from tests.checkpoints import made
 from transformer_nfn.checkpoints import Checkpoint, CheckpointError, rewrite
-from transformer_nfn.identity import (
-    Fingerprint,
-    apply_element,
-    distance,
-    fingerprint,
-    random_net_element,
-    symmetry_parts,
-)
-from transformer_nfn.identity.probes import chosen, signs
+from transformer_nfn.identity import apply_element, random_net_element, symmetry_parts
+from transformer_nfn.kinship import Fingerprint, distance, fingerprint
+from transformer_nfn.kinship.probes import chosen, signs
 from transformer_nfn.space import WeightBatch
 
 FAMILIES = (*made.FAMILIES, "gpt2-relu", "zoo-paper", "zoo-residual", "zoo-text")
@@ -127,8 +121,8 @@ def test_the_dtype_counts_as_rounding_only(
     family: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # Small, so that tensors have several slices, other ones in each dtype.
-    monkeypatch.setattr("transformer_nfn.identity.blockfunction.SLICE", 500)
-    monkeypatch.setattr("transformer_nfn.identity.outsidefunction.NUMBERS", 100)
+    monkeypatch.setattr("transformer_nfn.kinship.blockfunction.SLICE", 500)
+    monkeypatch.setattr("transformer_nfn.kinship.outsidefunction.NUMBERS", 100)
     first = fingerprint(net(family, tmp_path / "a"))
     for dtype, limit in ((torch.float64, 1e-5), (torch.float16, 0.005), (torch.bfloat16, 0.03)):
         far = distance(first, fingerprint(net(family, tmp_path / f"{dtype}", dtype)))
@@ -271,7 +265,7 @@ def test_slices_give_what_the_whole_gives(tmp_path: Path, monkeypatch: pytest.Mo
     for family in ("gpt2", "bert"):
         start = net(family, tmp_path / family)
         whole = fingerprint(start)
-        monkeypatch.setattr("transformer_nfn.identity.blockfunction.SLICE", 500)
+        monkeypatch.setattr("transformer_nfn.kinship.blockfunction.SLICE", 500)
         far = distance(whole, fingerprint(start))
         monkeypatch.undo()
         assert far.largest <= 1e-5

@@ -21,8 +21,8 @@ from scipy.sparse.csgraph import (  # type: ignore[import-untyped]
     minimum_spanning_tree,
 )
 
-from transformer_nfn.identity.distances import Stack
-from transformer_nfn.identity.joining import Links, kin_pairs, pairs_before
+from transformer_nfn.kinship.distances import Stack
+from transformer_nfn.kinship.joining import Links, kin_pairs, pairs_before
 
 #: Edges that are gathered before they are thinned out again, beside some for each fingerprint.
 _GATHERED = 2**20

@@ -13,10 +13,10 @@ from typing import Any, NamedTuple
 import numpy as np
 from jaxtyping import Int
 
-from transformer_nfn.identity.distances import Kinship, Stack
-from transformer_nfn.identity.fingerprinting import Fingerprint
-from transformer_nfn.identity.forest import EMPTY, Forest, Growth, whole_trees
-from transformer_nfn.identity.joining import kin_pairs
+from transformer_nfn.kinship.distances import Kinship, Stack
+from transformer_nfn.kinship.fingerprinting import Fingerprint
+from transformer_nfn.kinship.forest import EMPTY, Forest, Growth, whole_trees
+from transformer_nfn.kinship.joining import kin_pairs
 
 #: What passes steps on, given how much there is in all, and shows how far they are.
 Watch = Callable[[Iterator[int], int], Iterable[int]]

@@ -24,10 +24,11 @@ from jaxtyping import Float
 from torch import Tensor
 
 from transformer_nfn.checkpoints import Checkpoint, CheckpointError, read_json_object
-from transformer_nfn.identity.blockfunction import attention_of, mlp_of
-from transformer_nfn.identity.outsidefunction import embedding_of, heads_of
-from transformer_nfn.identity.probes import Probes, make_probes, plain_norm, seen, signs
+from transformer_nfn.identity import seen
 from transformer_nfn.jobs import one_thread
+from transformer_nfn.kinship.blockfunction import attention_of, mlp_of
+from transformer_nfn.kinship.outsidefunction import embedding_of, heads_of
+from transformer_nfn.kinship.probes import Probes, make_probes, plain_norm, signs
 
 #: Numbers for each part.
 WIDTH = 16

@@ -8,8 +8,9 @@ from jaxtyping import Float
 from torch import Tensor
 
 from transformer_nfn.checkpoints import Checkpoint, Head
-from transformer_nfn.identity.blockfunction import times_stored
-from transformer_nfn.identity.probes import seen, signs, stored_rows
+from transformer_nfn.identity import seen
+from transformer_nfn.kinship.blockfunction import times_stored
+from transformer_nfn.kinship.probes import signs, stored_rows
 
 #: Seeded sums of the rows of a tensor.
 SUMS = 8

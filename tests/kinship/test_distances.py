@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 import torch
 
-from transformer_nfn.identity import (
+from transformer_nfn.kinship import (
     COPY,
     NEAR,
     Fingerprint,

@@ -9,12 +9,12 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Float
 
-from transformer_nfn.identity.distances import Kinship, summaries
-from transformer_nfn.identity.finding import Track, find_checkpoints, fingerprints
-from transformer_nfn.identity.fingerprinting import Fingerprint
-from transformer_nfn.identity.forest import Forest
-from transformer_nfn.identity.index import Index
 from transformer_nfn.jobs import Executor
+from transformer_nfn.kinship.distances import Kinship, summaries
+from transformer_nfn.kinship.fingerprinting import Fingerprint
+from transformer_nfn.kinship.folders import Track, find_checkpoints, fingerprints
+from transformer_nfn.kinship.forest import Forest
+from transformer_nfn.kinship.index import Index
 
 
 class Row(NamedTuple):

@@ -9,10 +9,10 @@ from typing import Literal
 import numpy as np
 
 from transformer_nfn.checkpoints import CheckpointError
-from transformer_nfn.identity.distances import Distance, Kinship, distance
-from transformer_nfn.identity.duplicates import linked
-from transformer_nfn.identity.fingerprinting import Fingerprint
-from transformer_nfn.identity.index import Index
+from transformer_nfn.kinship.distances import Distance, Kinship, distance
+from transformer_nfn.kinship.duplicates import linked
+from transformer_nfn.kinship.fingerprinting import Fingerprint
+from transformer_nfn.kinship.index import Index
 
 #: A step this many times the usual one leaves the series.
 FAR = 5.0

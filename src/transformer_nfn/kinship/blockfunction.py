@@ -14,7 +14,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from transformer_nfn.checkpoints import Checkpoint, Rope
-from transformer_nfn.identity.running import ACTIVATIONS, frequencies
+from transformer_nfn.identity import ACTIVATIONS, frequencies
 
 #: Bytes of a matrix that are in memory at a time; they stay in the processor's cache as well.
 SLICE = 2**22

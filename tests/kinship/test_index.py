@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 import torch
 
-from tests.identity.test_distances import made_up, near
-from transformer_nfn.identity import (
+from tests.kinship.test_distances import made_up, near
+from transformer_nfn.kinship import (
     Edge,
     Fingerprint,
     Forest,
@@ -14,8 +14,8 @@ from transformer_nfn.identity import (
     distance,
     group_copies,
 )
-from transformer_nfn.identity.duplicates import linked
-from transformer_nfn.identity.joining import kin_pairs
+from transformer_nfn.kinship.duplicates import linked
+from transformer_nfn.kinship.joining import kin_pairs
 
 
 def kin(count: int, seed: int = 0, shapes: int = 2) -> list[Fingerprint]:

@@ -7,16 +7,11 @@ import pytest
 import torch
 
 from tests.checkpoints import made
-from tests.identity.test_distances import made_up, near
+from tests.kinship.test_distances import made_up, near
 from transformer_nfn.checkpoints import Checkpoint, CheckpointError, rewrite
-from transformer_nfn.identity import (
-    apply_element,
-    dedup,
-    find_checkpoints,
-    group_copies,
-    random_net_element,
-)
-from transformer_nfn.identity.duplicates import linked
+from transformer_nfn.identity import apply_element, random_net_element
+from transformer_nfn.kinship import dedup, find_checkpoints, group_copies
+from transformer_nfn.kinship.duplicates import linked
 
 
 def disguise(start: Path, out: Path, seed: int = 0) -> Path:
