@@ -39,6 +39,7 @@ from transformer_nfn.zoo.dataset import NetShape
 
 ROOM = "transformer_nfn.checkpoints."
 IDENTITY = "transformer_nfn.identity."
+ELEMENTS = f"{IDENTITY}elements."
 KINSHIP = "transformer_nfn.kinship."
 JSON = (f"{ROOM}header:read_json_object,_integer,_no_constant,_deep",)
 HEADER = (
@@ -278,7 +279,13 @@ READERS = [
         _OPEN,
         folder_seeds,
         _FOLDER,
-        tuple(IDENTITY + n for n in ("verdict", "canonical", "matching", "witness", "running")),
+        (
+            f"{IDENTITY}verdict",
+            f"{ELEMENTS}canonical",
+            f"{IDENTITY}matching.networks",
+            f"{IDENTITY}running.witness",
+            f"{IDENTITY}running.function",
+        ),
         500,
         seconds=30.0,  # it computes, within a budget
     ),
@@ -289,8 +296,8 @@ READERS = [
         certificate_seeds,
         safetensors,
         (
-            f"{IDENTITY}certificate:load_certificate,_terms,_digests,_table",
-            *(IDENTITY + n for n in ("elementtable", "elementcheck", "readback", "applying")),
+            f"{ELEMENTS}certificate:load_certificate,_terms,_digests,_table",
+            *(ELEMENTS + n for n in ("table", "check", "readback", "applying")),
         ),
         12_000,
     ),
@@ -300,7 +307,7 @@ READERS = [
         _OPEN,
         verification_seeds,
         safetensors,
-        tuple(IDENTITY + n for n in ("verification", "comparing")),
+        tuple(IDENTITY + n for n in ("verification", "comparing.judge")),
         1_000,
         seconds=30.0,  # it computes
     ),

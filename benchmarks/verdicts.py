@@ -40,7 +40,7 @@ from transformer_nfn.identity import (
     symmetry_parts,
     unit_roundoff,
 )
-from transformer_nfn.identity.inputs import draw_inputs
+from transformer_nfn.identity.running.inputs import draw_inputs
 from transformer_nfn.kinship import Kinship, distance, fingerprint
 from transformer_nfn.space import WeightBatch
 

@@ -31,7 +31,7 @@ def draw_inputs(
     count: int | None = None,
     length: int = TOKENS,
 ) -> Tensor:
-    """Random inputs that both understand, as `running.run` takes them.
+    """Random inputs that both understand, as `function.run` takes them.
 
     Args:
         ours: The first network.

@@ -13,9 +13,9 @@ from jaxtyping import Float
 from torch import Tensor
 
 from transformer_nfn.checkpoints import Checkpoint
-from transformer_nfn.identity.inputs import draw_inputs
-from transformer_nfn.identity.rounding import jittered
-from transformer_nfn.identity.running import run
+from transformer_nfn.identity.comparing.rounding import jittered
+from transformer_nfn.identity.running.function import run
+from transformer_nfn.identity.running.inputs import draw_inputs
 
 #: Times of what rounding does to the outputs, all inputs together: below AGREE they agree, above
 #: APART they are different functions, between the two nothing is decided. Honest copies are at

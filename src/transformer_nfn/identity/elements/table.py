@@ -8,9 +8,9 @@ from torch import Tensor
 
 from transformer_nfn.checkpoints import Checkpoint
 from transformer_nfn.group import GroupElement
-from transformer_nfn.identity.canonical import READERS, WRITERS, Gauge
-from transformer_nfn.identity.element import NetElement, Outside
-from transformer_nfn.identity.parts import basis_streams
+from transformer_nfn.identity.elements.canonical import READERS, WRITERS, Gauge
+from transformer_nfn.identity.elements.element import NetElement, Outside
+from transformer_nfn.identity.elements.parts import basis_streams
 
 
 class Slot(NamedTuple):

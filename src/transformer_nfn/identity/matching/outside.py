@@ -6,11 +6,11 @@ import torch
 from torch import Tensor
 
 from transformer_nfn.checkpoints import Checkpoint
-from transformer_nfn.identity.bases import Basis, find_basis
-from transformer_nfn.identity.canonical import seen
-from transformer_nfn.identity.element import Outside
-from transformer_nfn.identity.neurons import match_neurons
-from transformer_nfn.identity.rounding import spread
+from transformer_nfn.identity.comparing.rounding import spread
+from transformer_nfn.identity.elements.canonical import seen
+from transformer_nfn.identity.elements.element import Outside
+from transformer_nfn.identity.matching.bases import Basis, find_basis
+from transformer_nfn.identity.matching.neurons import match_neurons
 from transformer_nfn.space import sine_positions
 
 #: Rows of a slice: of a large vocabulary only some rows are in memory.

@@ -9,9 +9,9 @@ import torch
 from torch import Tensor
 
 from transformer_nfn.checkpoints import Checkpoint
-from transformer_nfn.identity.acting import reading
-from transformer_nfn.identity.bases import Basis
-from transformer_nfn.identity.canonical import (
+from transformer_nfn.identity.comparing.rounding import spread_of
+from transformer_nfn.identity.elements.acting import reading
+from transformer_nfn.identity.elements.canonical import (
     READERS,
     WRITERS,
     Norm,
@@ -20,7 +20,7 @@ from transformer_nfn.identity.canonical import (
     join_bias,
     split_bias,
 )
-from transformer_nfn.identity.rounding import spread_of
+from transformer_nfn.identity.matching.bases import Basis
 from transformer_nfn.space import WeightBatch
 
 

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from transformer_nfn.checkpoints import Checkpoint
 from transformer_nfn.group import GroupElement
-from transformer_nfn.identity.canonical import (
+from transformer_nfn.identity.elements.canonical import (
     Gauge,
     Norm,
     Rules,
@@ -17,7 +17,7 @@ from transformer_nfn.identity.canonical import (
     rotated,
     undressed,
 )
-from transformer_nfn.identity.element import NetElement, last_stream, streams
+from transformer_nfn.identity.elements.element import NetElement, last_stream, streams
 from transformer_nfn.space import WeightBatch
 
 

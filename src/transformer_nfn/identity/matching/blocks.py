@@ -6,15 +6,15 @@ import torch
 from torch import Tensor
 
 from transformer_nfn.group import GroupElement
-from transformer_nfn.identity.bases import Basis, find_basis
-from transformer_nfn.identity.canonical import Bases, rotated
-from transformer_nfn.identity.heads import (
+from transformer_nfn.identity.elements.canonical import Bases, rotated
+from transformer_nfn.identity.matching.bases import Basis, find_basis
+from transformer_nfn.identity.matching.heads import (
     Heads,
     between,
     between_pairs,
     match_heads,
 )
-from transformer_nfn.identity.neurons import match_neurons
+from transformer_nfn.identity.matching.neurons import match_neurons
 from transformer_nfn.space import WeightBatch
 
 

@@ -12,7 +12,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from transformer_nfn.identity.units import Units, numbers_in
+from transformer_nfn.identity.comparing.units import Units, numbers_in
 
 #: What many numbers together may be off by, in multiples of what rounding does to both files.
 POOLED = 1.4

@@ -10,11 +10,11 @@ from dataclasses import replace
 import torch
 
 from transformer_nfn.checkpoints import Checkpoint
-from transformer_nfn.identity.acting import moved_gauge, moved_norm, reading
-from transformer_nfn.identity.canonical import Gauge, Norm, Rules
-from transformer_nfn.identity.element import NetElement, Outside, last_stream, streams
-from transformer_nfn.identity.elementtable import gauge_table
-from transformer_nfn.identity.parts import free_writers
+from transformer_nfn.identity.elements.acting import moved_gauge, moved_norm, reading
+from transformer_nfn.identity.elements.canonical import Gauge, Norm, Rules
+from transformer_nfn.identity.elements.element import NetElement, Outside, last_stream, streams
+from transformer_nfn.identity.elements.parts import free_writers
+from transformer_nfn.identity.elements.table import gauge_table
 
 
 def settled(element: NetElement, checkpoint: Checkpoint) -> NetElement:

@@ -3,25 +3,25 @@
 from collections.abc import Callable
 
 from transformer_nfn.checkpoints import Checkpoint
-from transformer_nfn.identity.blockmatch import match_block
-from transformer_nfn.identity.canonical import Rules, gauge_of
-from transformer_nfn.identity.comparing import (
+from transformer_nfn.identity.comparing.judge import (
     BlockPair,
     compare_block,
     compare_readers,
     compare_writers,
 )
-from transformer_nfn.identity.element import NetElement, last_stream, streams
-from transformer_nfn.identity.found import Match, unit_roundoff
-from transformer_nfn.identity.outermatch import (
+from transformer_nfn.identity.comparing.outcome import Match, unit_roundoff
+from transformer_nfn.identity.comparing.variance import with_spread
+from transformer_nfn.identity.elements.canonical import Rules, gauge_of
+from transformer_nfn.identity.elements.element import NetElement, last_stream, streams
+from transformer_nfn.identity.elements.settling import settled
+from transformer_nfn.identity.matching.blocks import match_block
+from transformer_nfn.identity.matching.outside import (
     find_first_basis,
     find_hidden,
     fixes_ones,
     outside_gauge,
     unseen_direction,
 )
-from transformer_nfn.identity.settling import settled
-from transformer_nfn.identity.variance import with_spread
 
 
 def match(

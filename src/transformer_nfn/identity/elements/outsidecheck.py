@@ -6,16 +6,16 @@ import torch
 from torch import Tensor
 
 from transformer_nfn.checkpoints import Checkpoint, Head
-from transformer_nfn.identity.acting import moved_norm
-from transformer_nfn.identity.element import NetElement, Outside, last_stream
-from transformer_nfn.identity.elementrules import (
+from transformer_nfn.identity.elements.acting import moved_norm
+from transformer_nfn.identity.elements.element import NetElement, Outside, last_stream
+from transformer_nfn.identity.elements.parts import free_writers
+from transformer_nfn.identity.elements.rules import (
     EXACT,
     ElementError,
     check_equal,
     check_laid,
     check_norm,
 )
-from transformer_nfn.identity.parts import free_writers
 
 #: Rows of a slice.
 _ROWS = 4096

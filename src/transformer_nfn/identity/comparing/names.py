@@ -1,7 +1,7 @@
 """What a unit is called in the file that a person has in front of them."""
 
 from transformer_nfn.checkpoints import Checkpoint
-from transformer_nfn.identity.residuals import Residual
+from transformer_nfn.identity.comparing.residuals import Residual
 
 
 def unit_name(checkpoint: Checkpoint, place: str, residual: Residual) -> str:

@@ -7,9 +7,9 @@ from torch import Tensor
 
 from transformer_nfn.checkpoints import Checkpoint
 from transformer_nfn.group import GroupElement
-from transformer_nfn.identity.bases import Basis
-from transformer_nfn.identity.canonical import Gauge
-from transformer_nfn.identity.residuals import Residual
+from transformer_nfn.identity.comparing.residuals import Residual
+from transformer_nfn.identity.elements.canonical import Gauge
+from transformer_nfn.identity.matching.bases import Basis
 from transformer_nfn.space import WeightBatch
 
 

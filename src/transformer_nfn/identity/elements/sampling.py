@@ -8,14 +8,14 @@ from torch import Tensor
 
 from transformer_nfn.checkpoints import Checkpoint, CheckpointError
 from transformer_nfn.group import GroupElement, conditioned, random_element
-from transformer_nfn.identity.acting import (
+from transformer_nfn.identity.elements.acting import (
     last_norm_of,
     moved_gauge,
     reading,
 )
-from transformer_nfn.identity.canonical import Gauge, Norm, Rules
-from transformer_nfn.identity.element import NetElement, Outside, streams
-from transformer_nfn.identity.parts import (
+from transformer_nfn.identity.elements.canonical import Gauge, Norm, Rules
+from transformer_nfn.identity.elements.element import NetElement, Outside, streams
+from transformer_nfn.identity.elements.parts import (
     basis_streams,
     free_heads,
     free_writers,
@@ -24,7 +24,7 @@ from transformer_nfn.identity.parts import (
     shifts_are_free,
     symmetry_parts,
 )
-from transformer_nfn.identity.settling import settled
+from transformer_nfn.identity.elements.settling import settled
 
 #: Which axes of a block's declaration a part moves.
 _AXES = {"heads": "hgm", "qk": "k", "vo": "v", "neurons": "a", "scales": "s"}

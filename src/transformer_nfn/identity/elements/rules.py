@@ -4,7 +4,7 @@ import torch
 from torch import Tensor
 
 from transformer_nfn.checkpoints import Checkpoint, CheckpointError
-from transformer_nfn.identity.canonical import Norm
+from transformer_nfn.identity.elements.canonical import Norm
 
 #: Largest condition number of a matrix. In float64 its inverse then has four digits left; what is
 #: stored in float32 has none from 2e7 on. An honest element is far below both.

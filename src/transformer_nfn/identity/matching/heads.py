@@ -12,7 +12,7 @@ from jaxtyping import Float, Int
 from scipy.optimize import linear_sum_assignment  # type: ignore[import-untyped]
 from torch import Tensor
 
-from transformer_nfn.identity.units import as_complex
+from transformer_nfn.identity.comparing.units import as_complex
 from transformer_nfn.space import WeightBatch
 
 

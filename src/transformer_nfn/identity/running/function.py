@@ -13,8 +13,8 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from transformer_nfn.checkpoints import Checkpoint, CheckpointError, Rope
-from transformer_nfn.identity.acting import canonical_block, folded_head
-from transformer_nfn.identity.canonical import Norm
+from transformer_nfn.identity.elements.acting import canonical_block, folded_head
+from transformer_nfn.identity.elements.canonical import Norm
 from transformer_nfn.space import WeightBatch, sine_positions
 
 #: By the names of config.json; where it has several for one, by that which settings have.

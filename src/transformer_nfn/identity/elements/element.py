@@ -8,7 +8,7 @@ from torch import Tensor
 
 from transformer_nfn.checkpoints import Checkpoint
 from transformer_nfn.group import GroupElement
-from transformer_nfn.identity.canonical import Gauge, Norm
+from transformer_nfn.identity.elements.canonical import Gauge, Norm
 from transformer_nfn.space import BlockSpec
 
 

@@ -8,10 +8,10 @@ from jaxtyping import Float
 from torch import Tensor
 
 from transformer_nfn.checkpoints import Checkpoint
-from transformer_nfn.identity.confirmation import MANY_JITTERS, MANY_OUTPUTS
-from transformer_nfn.identity.inputs import TOKENS, draw_inputs
-from transformer_nfn.identity.rounding import jittered
-from transformer_nfn.identity.running import run
+from transformer_nfn.identity.comparing.rounding import jittered
+from transformer_nfn.identity.running.confirmation import MANY_JITTERS, MANY_OUTPUTS
+from transformer_nfn.identity.running.function import run
+from transformer_nfn.identity.running.inputs import TOKENS, draw_inputs
 from transformer_nfn.space import WeightBatch
 
 #: How many times what one rounding does to the outputs counts as another function: on all inputs

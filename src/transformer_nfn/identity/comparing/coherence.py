@@ -14,9 +14,9 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from transformer_nfn.identity.canonical import READERS, WRITERS
-from transformer_nfn.identity.residuals import Residual
-from transformer_nfn.identity.units import with_units_of
+from transformer_nfn.identity.comparing.residuals import Residual
+from transformer_nfn.identity.comparing.units import with_units_of
+from transformer_nfn.identity.elements.canonical import READERS, WRITERS
 from transformer_nfn.space import WeightBatch
 
 #: Draws of rounding that a difference is compared with.

@@ -22,10 +22,10 @@ from transformer_nfn.checkpoints import (
     canonical_json,
     read_json_object,
 )
-from transformer_nfn.identity.element import NetElement
-from transformer_nfn.identity.elementcheck import check_element, check_slot
-from transformer_nfn.identity.elementrules import ElementError
-from transformer_nfn.identity.elementtable import (
+from transformer_nfn.identity.elements.check import check_element, check_slot
+from transformer_nfn.identity.elements.element import NetElement
+from transformer_nfn.identity.elements.rules import ElementError
+from transformer_nfn.identity.elements.table import (
     Slot,
     element_from,
     element_table,

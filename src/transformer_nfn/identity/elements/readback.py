@@ -13,8 +13,8 @@ import torch
 from torch import Tensor
 
 from transformer_nfn.checkpoints import Checkpoint, TensorFiles
-from transformer_nfn.identity.acting import reading
-from transformer_nfn.identity.canonical import (
+from transformer_nfn.identity.elements.acting import reading
+from transformer_nfn.identity.elements.canonical import (
     READERS,
     Norm,
     Rules,
@@ -22,8 +22,8 @@ from transformer_nfn.identity.canonical import (
     undressed,
     value_constant,
 )
-from transformer_nfn.identity.element import NetElement, streams
-from transformer_nfn.identity.elementrules import EXACT, ElementError, check_laid
+from transformer_nfn.identity.elements.element import NetElement, streams
+from transformer_nfn.identity.elements.rules import EXACT, ElementError, check_laid
 from transformer_nfn.space import WeightBatch
 
 

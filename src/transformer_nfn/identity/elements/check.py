@@ -8,9 +8,10 @@ import torch
 from torch import Tensor
 
 from transformer_nfn.checkpoints import Checkpoint
-from transformer_nfn.identity.acting import moved_norm, reading
-from transformer_nfn.identity.element import NetElement, streams
-from transformer_nfn.identity.elementrules import (
+from transformer_nfn.identity.elements.acting import moved_norm, reading
+from transformer_nfn.identity.elements.element import NetElement, streams
+from transformer_nfn.identity.elements.outsidecheck import check_outside
+from transformer_nfn.identity.elements.rules import (
     CONDITION,
     EXACT,
     SCALE,
@@ -19,8 +20,7 @@ from transformer_nfn.identity.elementrules import (
     check_norm,
     check_scale,
 )
-from transformer_nfn.identity.elementtable import Slot, element_table, element_tensors
-from transformer_nfn.identity.outsidecheck import check_outside
+from transformer_nfn.identity.elements.table import Slot, element_table, element_tensors
 from transformer_nfn.space import Kind
 
 

@@ -8,11 +8,11 @@ import torch
 from torch import Tensor
 
 from transformer_nfn.checkpoints import Checkpoint, Entry, rewrite
-from transformer_nfn.identity.acting import block_changes, outside_changes
-from transformer_nfn.identity.element import NetElement
-from transformer_nfn.identity.elementcheck import check_element
-from transformer_nfn.identity.elementrules import ElementError
-from transformer_nfn.identity.readback import check_block
+from transformer_nfn.identity.elements.acting import block_changes, outside_changes
+from transformer_nfn.identity.elements.check import check_element
+from transformer_nfn.identity.elements.element import NetElement
+from transformer_nfn.identity.elements.readback import check_block
+from transformer_nfn.identity.elements.rules import ElementError
 
 
 def apply_element(checkpoint: Checkpoint, element: NetElement, out: str | Path) -> Path:
