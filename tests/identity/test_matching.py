@@ -4,14 +4,9 @@ import pytest
 import torch
 
 from transformer_nfn.group import conditioned, relative_error
+from transformer_nfn.identity.comparing.heads import Heads, form_distances
 from transformer_nfn.identity.matching.bases import find_basis
-from transformer_nfn.identity.matching.heads import (
-    Heads,
-    between,
-    between_pairs,
-    form_distances,
-    match_heads,
-)
+from transformer_nfn.identity.matching.heads import between, between_pairs, match_heads
 from transformer_nfn.identity.matching.neurons import match_neurons
 
 

@@ -1,6 +1,6 @@
 """Same function or not: verdicts with certificates and witnesses."""
 
-from transformer_nfn.identity.comparing.outcome import unit_roundoff
+from transformer_nfn.identity.comparing.rounding import unit_roundoff
 from transformer_nfn.identity.elements.applying import apply_element, changes
 from transformer_nfn.identity.elements.canonical import seen
 from transformer_nfn.identity.elements.certificate import (

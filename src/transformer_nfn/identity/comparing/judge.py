@@ -13,8 +13,11 @@ from torch import Tensor
 
 from transformer_nfn.checkpoints import Checkpoint, Head
 from transformer_nfn.group import GroupElement
+from transformer_nfn.identity.comparing.basis import Basis
 from transformer_nfn.identity.comparing.coherence import DRAWS, Leaning, leaning_tensors
+from transformer_nfn.identity.comparing.heads import Heads, sums_agree
 from transformer_nfn.identity.comparing.outcome import Match
+from transformer_nfn.identity.comparing.outside import ROWS, classifier, row_slices
 from transformer_nfn.identity.comparing.residuals import Residual, judged, judged_units
 from transformer_nfn.identity.comparing.rounding import jittered, spread
 from transformer_nfn.identity.comparing.units import (
@@ -31,9 +34,6 @@ from transformer_nfn.identity.comparing.variance import block_variances, norm_va
 from transformer_nfn.identity.elements.acting import canonical_block, folded_head, reading
 from transformer_nfn.identity.elements.canonical import Bases, Norm, Rules, rotated, seen, undressed
 from transformer_nfn.identity.elements.element import NetElement, last_stream, streams
-from transformer_nfn.identity.matching.bases import Basis
-from transformer_nfn.identity.matching.heads import Heads, sums_agree
-from transformer_nfn.identity.matching.outside import ROWS, classifier, row_slices
 from transformer_nfn.space import WeightBatch
 
 #: From so many times its limit on a residual is a suspicion.

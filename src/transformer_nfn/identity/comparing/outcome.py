@@ -2,14 +2,12 @@
 
 from dataclasses import dataclass, field
 
-import torch
 from torch import Tensor
 
-from transformer_nfn.checkpoints import Checkpoint
 from transformer_nfn.group import GroupElement
+from transformer_nfn.identity.comparing.basis import Basis
 from transformer_nfn.identity.comparing.residuals import Residual
 from transformer_nfn.identity.elements.canonical import Gauge
-from transformer_nfn.identity.matching.bases import Basis
 from transformer_nfn.space import WeightBatch
 
 
@@ -60,8 +58,3 @@ class Match:
         self.residual = max(self.residual, residual.value)
         if not residual.ratio <= 1:
             self.failures.append((where, residual))
-
-
-def unit_roundoff(*checkpoints: Checkpoint) -> float:
-    """Half the distance of 1 to the next number of the coarsest dtype; float64 counts as 1e-13."""
-    return max(1e-13, *(torch.finfo(checkpoint.dtype).eps / 2 for checkpoint in checkpoints))

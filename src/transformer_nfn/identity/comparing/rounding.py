@@ -13,6 +13,11 @@ from transformer_nfn.checkpoints import Checkpoint, TensorFiles
 ARITHMETIC = 3e-14
 
 
+def unit_roundoff(*checkpoints: Checkpoint) -> float:
+    """Half the distance of 1 to the next number of the coarsest dtype; float64 counts as 1e-13."""
+    return max(1e-13, *(torch.finfo(checkpoint.dtype).eps / 2 for checkpoint in checkpoints))
+
+
 def last_digit(tensor: Tensor) -> Tensor:
     """The distance from each number to its neighbour in its own dtype, as float64.
 

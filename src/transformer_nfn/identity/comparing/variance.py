@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from transformer_nfn.checkpoints import Checkpoint
+from transformer_nfn.identity.comparing.basis import Basis
 from transformer_nfn.identity.comparing.rounding import spread_of
 from transformer_nfn.identity.elements.acting import reading
 from transformer_nfn.identity.elements.canonical import (
@@ -20,7 +21,6 @@ from transformer_nfn.identity.elements.canonical import (
     join_bias,
     split_bias,
 )
-from transformer_nfn.identity.matching.bases import Basis
 from transformer_nfn.space import WeightBatch
 
 

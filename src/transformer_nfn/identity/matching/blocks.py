@@ -6,14 +6,11 @@ import torch
 from torch import Tensor
 
 from transformer_nfn.group import GroupElement
+from transformer_nfn.identity.comparing.basis import Basis
+from transformer_nfn.identity.comparing.heads import Heads
 from transformer_nfn.identity.elements.canonical import Bases, rotated
-from transformer_nfn.identity.matching.bases import Basis, find_basis
-from transformer_nfn.identity.matching.heads import (
-    Heads,
-    between,
-    between_pairs,
-    match_heads,
-)
+from transformer_nfn.identity.matching.bases import find_basis
+from transformer_nfn.identity.matching.heads import between, between_pairs, match_heads
 from transformer_nfn.identity.matching.neurons import match_neurons
 from transformer_nfn.space import WeightBatch
 

@@ -9,7 +9,8 @@ from transformer_nfn.identity.comparing.judge import (
     compare_readers,
     compare_writers,
 )
-from transformer_nfn.identity.comparing.outcome import Match, unit_roundoff
+from transformer_nfn.identity.comparing.outcome import Match
+from transformer_nfn.identity.comparing.rounding import unit_roundoff
 from transformer_nfn.identity.comparing.variance import with_spread
 from transformer_nfn.identity.elements.canonical import Rules, gauge_of
 from transformer_nfn.identity.elements.element import NetElement, last_stream, streams
