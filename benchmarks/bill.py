@@ -41,8 +41,8 @@ from tests.checkpoints import made
 from transformer_nfn.hub import Bulk, FingerprintTask, Results, list_items
 from transformer_nfn.hub.planning import open_items
 from transformer_nfn.hub.work import to_table
-from transformer_nfn.identity import fingerprint
 from transformer_nfn.jobs import InProcess
+from transformer_nfn.kinship import fingerprint
 
 WITHIN = 1.5
 

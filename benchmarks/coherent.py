@@ -37,7 +37,7 @@ from benchmarks.forging.measure import LINE, draw
 from tests.checkpoints import made
 from transformer_nfn.checkpoints import Checkpoint, rewrite
 from transformer_nfn.identity import changes, random_net_element, run, same, symmetry_parts
-from transformer_nfn.identity.rounding import jittered
+from transformer_nfn.identity.comparing.rounding import jittered
 
 DTYPE = torch.bfloat16
 SIZES = (0.0, 0.03, 0.06, 0.1, 0.18, 0.3, 0.56, 1.0, 1.8, 3.0, 5.6, 10.0)

@@ -6,7 +6,7 @@
 Small networks of every family are moved by random elements of all parts of their groups; no number
 of their fingerprints may move by more than 1e-4 in float32. Copies, near copies (noise of 0.3 to
 5 % on every weight, hidden behind an element as well) and strangers of some families set the limits
-of `identity/distances.py`, and other families and real files check them. With the real files of
+of `kinship/distances.py`, and other families and real files check them. With the real files of
 `tools/real_weights.py` it measures time against SHA-256, and memory in a process of its own. With a
 zoo, trained nets of different runs must be strangers.
 """
@@ -31,17 +31,16 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from tests.checkpoints import made
 from transformer_nfn.checkpoints import Checkpoint, rewrite
-from transformer_nfn.identity import (
+from transformer_nfn.identity import apply_element, random_net_element
+from transformer_nfn.kinship import (
     COPY,
     NEAR,
     Distance,
     Fingerprint,
     Index,
-    apply_element,
     distance,
     fingerprint,
     fingerprints,
-    random_net_element,
 )
 
 CHANGE, TIMES, APART = 1e-4, 3.0, 10.0
@@ -215,7 +214,7 @@ def times(real: Path) -> dict[str, float]:
 CHILD = """
 import sys
 import torch
-from transformer_nfn.identity import fingerprint
+from transformer_nfn.kinship import fingerprint
 
 def peak():
     with open("/proc/self/status") as file:

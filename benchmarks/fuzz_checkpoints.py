@@ -25,7 +25,6 @@ from transformer_nfn.checkpoints.keys import read_settings
 from transformer_nfn.checkpoints.soundness import check_settings
 from transformer_nfn.hub import FingerprintTask
 from transformer_nfn.identity import (
-    Fingerprint,
     NetElement,
     apply_element,
     inspect_checkpoint,
@@ -35,10 +34,13 @@ from transformer_nfn.identity import (
     save_certificate,
     verify,
 )
+from transformer_nfn.kinship import Fingerprint
 from transformer_nfn.zoo.dataset import NetShape
 
 ROOM = "transformer_nfn.checkpoints."
 IDENTITY = "transformer_nfn.identity."
+ELEMENTS = f"{IDENTITY}elements."
+KINSHIP = "transformer_nfn.kinship."
 JSON = (f"{ROOM}header:read_json_object,_integer,_no_constant,_deep",)
 HEADER = (
     *JSON,
@@ -266,7 +268,7 @@ READERS = [
         folder_seeds,
         _FOLDER,
         tuple(
-            IDENTITY + n for n in ("fingerprinting", "probes", "blockfunction", "outsidefunction")
+            KINSHIP + n for n in ("fingerprinting", "probes", "blockfunction", "outsidefunction")
         ),
         12_000,
     ),
@@ -277,7 +279,13 @@ READERS = [
         _OPEN,
         folder_seeds,
         _FOLDER,
-        tuple(IDENTITY + n for n in ("verdict", "canonical", "matching", "witness", "running")),
+        (
+            f"{IDENTITY}verdict",
+            f"{ELEMENTS}canonical",
+            f"{IDENTITY}matching.networks",
+            f"{IDENTITY}running.witness",
+            f"{IDENTITY}running.function",
+        ),
         500,
         seconds=30.0,  # it computes, within a budget
     ),
@@ -288,8 +296,8 @@ READERS = [
         certificate_seeds,
         safetensors,
         (
-            f"{IDENTITY}certificate:load_certificate,_terms,_digests,_table",
-            *(IDENTITY + n for n in ("elementtable", "elementcheck", "readback", "applying")),
+            f"{ELEMENTS}certificate:load_certificate,_terms,_digests,_table",
+            *(ELEMENTS + n for n in ("table", "check", "readback", "applying")),
         ),
         12_000,
     ),
@@ -299,7 +307,7 @@ READERS = [
         _OPEN,
         verification_seeds,
         safetensors,
-        tuple(IDENTITY + n for n in ("verification", "comparing")),
+        tuple(IDENTITY + n for n in ("verification", "comparing.judge")),
         1_000,
         seconds=30.0,  # it computes
     ),
@@ -309,7 +317,7 @@ READERS = [
         _OPEN,
         print_seeds,
         json_text,
-        (f"{IDENTITY}fingerprinting:from_json,_are_numbers", *JSON),
+        (f"{KINSHIP}fingerprinting:from_json,_are_numbers", *JSON),
         40_000,
     ),
     Reader(

@@ -27,7 +27,7 @@ from transformer_nfn.bench.splits import SPLITS, stored_splits
 from transformer_nfn.hub import FingerprintTask, HubError, Results, load_forest, stored_index
 from transformer_nfn.hub.manifests import read_manifest
 from transformer_nfn.hub.store import COLUMNS as ROWS
-from transformer_nfn.identity import WIDTH, group_copies
+from transformer_nfn.kinship import WIDTH, group_copies
 from transformer_nfn.zoo import Recipe, RecipeError, StoreError, summarize, verify
 from transformer_nfn.zoo.card import card_text
 from transformer_nfn.zoo.dataset import Zoo

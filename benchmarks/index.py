@@ -22,7 +22,7 @@ from typing import Any
 
 import numpy as np
 
-from transformer_nfn.identity import Fingerprint, Forest, Index, Shelf, Stack
+from transformer_nfn.kinship import Fingerprint, Forest, Index, Shelf, Stack
 
 PARTS, WIDTH, KINDS = 7, 16, ("copy", "near 5 %", "near 30 %", "graft")
 #: Planted pairs of each kind, new fingerprints of an increment, queries.

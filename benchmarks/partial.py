@@ -29,7 +29,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from benchmarks.fingerprint import moved, noisy
 from tests.checkpoints import made
 from transformer_nfn.checkpoints import Checkpoint, rewrite
-from transformer_nfn.identity import (
+from transformer_nfn.kinship import (
     Distance,
     distance,
     fingerprint,

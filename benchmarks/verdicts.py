@@ -30,11 +30,8 @@ from tests.checkpoints import made
 from transformer_nfn.checkpoints import Checkpoint, rewrite
 from transformer_nfn.identity import (
     Answer,
-    Kinship,
     apply_element,
     changes,
-    distance,
-    fingerprint,
     load_certificate,
     random_net_element,
     run,
@@ -43,7 +40,8 @@ from transformer_nfn.identity import (
     symmetry_parts,
     unit_roundoff,
 )
-from transformer_nfn.identity.inputs import draw_inputs
+from transformer_nfn.identity.running.inputs import draw_inputs
+from transformer_nfn.kinship import Kinship, distance, fingerprint
 from transformer_nfn.space import WeightBatch
 
 FAMILIES = (*made.FAMILIES, "gpt2-relu", "zoo-paper", "zoo-residual", "zoo-text")

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from transformer_nfn.checkpoints import Checkpoint, Entry, TensorFiles
 from transformer_nfn.identity import run
-from transformer_nfn.identity.rounding import last_digit
+from transformer_nfn.identity.comparing.rounding import last_digit
 from transformer_nfn.space import WeightBatch
 
 #: `run` without its `torch.no_grad`: gradients through every family, without new code.
@@ -49,8 +49,8 @@ def held(checkpoint: Checkpoint, values: Mapping[str, Tensor]) -> Checkpoint:
 def jittered(checkpoint: Checkpoint, seed: int) -> Checkpoint:
     """The same network with every stored number moved by up to half its last digit.
 
-    As `identity.rounding.jittered`, but all in memory, which is faster for small networks that are
-    run often; and a stored 0 is exact.
+    As `identity.comparing.rounding.jittered`, but all in memory, which is faster for small networks
+    that are run often; and a stored 0 is exact.
     """
     generator = torch.Generator().manual_seed(seed)
     moved = {}

@@ -11,8 +11,8 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from benchmarks.hub_material import plant, templates
-from tests.identity.test_dedup import disguise, tune
-from transformer_nfn.identity import dedup, plot_kin
+from tests.kinship.test_dedup import disguise, tune
+from transformer_nfn.kinship import dedup, plot_kin
 
 HERE = Path(__file__).parent
 

@@ -139,8 +139,8 @@ def zoo_net(path: Path, block: str = "paper", seed: int = 0, text: bool = False)
 def unchecked(checkpoint: Any, element: Any, out: Path) -> Path:
     """What an element makes of a checkpoint, though it is no symmetry of it."""
     from transformer_nfn.checkpoints import rewrite
-    from transformer_nfn.identity.acting import block_changes, outside_changes
-    from transformer_nfn.identity.applying import untied
+    from transformer_nfn.identity.elements.acting import block_changes, outside_changes
+    from transformer_nfn.identity.elements.applying import untied
 
     changes = dict(outside_changes(checkpoint, element))
     for number in range(checkpoint.blocks):

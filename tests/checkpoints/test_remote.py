@@ -15,7 +15,7 @@ from transformer_nfn.checkpoints import (
     UnreadableError,
     rewrite,
 )
-from transformer_nfn.identity import fingerprint
+from transformer_nfn.kinship import fingerprint
 from transformer_nfn.stores.rangefile import AHEAD
 
 

@@ -7,7 +7,7 @@ import pytest
 from tests.checkpoints import made
 from tests.cli.test_zoo import tnfn
 from transformer_nfn.checkpoints import Checkpoint, CheckpointError, rewrite
-from transformer_nfn.identity import Fingerprint, distance, fingerprint
+from transformer_nfn.kinship import Fingerprint, distance, fingerprint
 
 
 @pytest.fixture(scope="module")

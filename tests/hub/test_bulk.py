@@ -12,8 +12,8 @@ from tests.hub.nets import some_nets, upload
 from transformer_nfn.checkpoints import CheckpointError
 from transformer_nfn.hub import Bulk, FingerprintTask, HubError, Results, stored_index
 from transformer_nfn.hub.planning import deal
-from transformer_nfn.identity import Index, fingerprint
 from transformer_nfn.jobs import Done, Failed, InProcess
+from transformer_nfn.kinship import Index, fingerprint
 
 
 def run(source: object, out: object, task: Any = None) -> tuple[Bulk, int]:

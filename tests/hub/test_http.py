@@ -12,8 +12,8 @@ import pytest
 from tests.checkpoints import made
 from tests.hub.nets import some_nets
 from transformer_nfn.hub import Bulk, FingerprintTask, Results, stored_index
-from transformer_nfn.identity import Index, fingerprint
 from transformer_nfn.jobs import InProcess
+from transformer_nfn.kinship import Index, fingerprint
 
 pytest.importorskip("aiohttp", reason="fsspec reads http with it")
 

@@ -11,7 +11,7 @@ from tests.hub.nets import some_nets, upload
 from transformer_nfn.hub import HubError, list_items
 from transformer_nfn.hub.items import Piece, items_of
 from transformer_nfn.hub.sources import look
-from transformer_nfn.identity import find_checkpoints
+from transformer_nfn.kinship import find_checkpoints
 
 
 def paths(*sources: object) -> list[str]:

@@ -34,8 +34,8 @@ from transformer_nfn.identity import (
     save_certificate,
     verify,
 )
-from transformer_nfn.identity.elementtable import element_from, element_table, element_tensors
-from transformer_nfn.identity.witness import draw_inputs
+from transformer_nfn.identity.elements.table import element_from, element_table, element_tensors
+from transformer_nfn.identity.running.witness import draw_inputs
 
 #: Families, and members of them with something of their own.
 NETS = {

@@ -13,9 +13,9 @@ from torch import Tensor
 from tests.checkpoints import made
 from transformer_nfn.checkpoints import Checkpoint
 from transformer_nfn.identity import Answer, Verdict, apply_element, random_net_element, same
-from transformer_nfn.identity.confirmation import confirm
-from transformer_nfn.identity.matching import match
-from transformer_nfn.identity.rounding import last_digit
+from transformer_nfn.identity.comparing.rounding import last_digit
+from transformer_nfn.identity.matching.networks import match
+from transformer_nfn.identity.running.confirmation import confirm
 
 Tensors = dict[str, Tensor]
 
@@ -122,7 +122,7 @@ def test_networks_are_run_before_they_are_equivalent(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Whatever the comparison of weights says; here it is made to see nothing."""
-    from transformer_nfn.identity.found import Match
+    from transformer_nfn.identity.comparing.outcome import Match
 
     a = made.save(made.model("gpt2"), tmp_path / "a")
 

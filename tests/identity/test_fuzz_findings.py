@@ -1,6 +1,5 @@
-"""What fuzzing found in certificates, fingerprints and verdicts."""
+"""What fuzzing found in certificates and verdicts."""
 
-import json
 from pathlib import Path
 
 import pytest
@@ -12,7 +11,6 @@ from benchmarks.hostile_material import make_base
 from transformer_nfn.checkpoints import FAMILIES, Checkpoint, CheckpointError
 from transformer_nfn.identity import (
     Answer,
-    Fingerprint,
     load_certificate,
     random_net_element,
     same,
@@ -27,34 +25,6 @@ def write(folder: Path, family: str, **changed: Tensor) -> Path:
     for name, content in base.beside.items():
         (folder / name).write_bytes(content)
     return folder
-
-
-PARTS = {"mlp 0": [0.5] * 16}
-SOUND = {"path": "a", "shape": "b", "dtype": "c", "parts": PARTS}
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        "",
-        "5",
-        "[]",
-        "[" * 5000,
-        json.dumps({**SOUND, "parts": 5}),
-        json.dumps({**SOUND, "parts": {"a": [1.0] * 15}}),
-        json.dumps({**SOUND, "parts": {"a": ["x"] * 16}}),
-        json.dumps({**SOUND, "parts": {"a": [10**400] * 16}}),
-        json.dumps({**SOUND, "path": None}),
-        json.dumps({"path": "a"}),
-    ],
-)
-def test_a_fingerprint_that_is_none(text: str) -> None:
-    with pytest.raises(CheckpointError):
-        Fingerprint.from_json(text)
-
-
-def test_a_fingerprint_is_read() -> None:
-    assert Fingerprint.from_json(json.dumps(SOUND)).to_json() == SOUND
 
 
 @pytest.mark.parametrize(

@@ -4,15 +4,10 @@ import pytest
 import torch
 
 from transformer_nfn.group import conditioned, relative_error
-from transformer_nfn.identity.bases import find_basis
-from transformer_nfn.identity.heads import (
-    Heads,
-    between,
-    between_pairs,
-    form_distances,
-    match_heads,
-)
-from transformer_nfn.identity.neurons import match_neurons
+from transformer_nfn.identity.comparing.heads import Heads, form_distances
+from transformer_nfn.identity.matching.bases import find_basis
+from transformer_nfn.identity.matching.heads import between, between_pairs, match_heads
+from transformer_nfn.identity.matching.neurons import match_neurons
 
 
 def normal(*shape: int, seed: int = 0) -> torch.Tensor:

@@ -7,16 +7,16 @@ import torch
 
 from tests.checkpoints import made
 from transformer_nfn.checkpoints import Checkpoint
-from transformer_nfn.identity.acting import canonical_block
-from transformer_nfn.identity.residuals import judged
-from transformer_nfn.identity.rounding import jittered, last_digit, spread
-from transformer_nfn.identity.units import (
+from transformer_nfn.identity.comparing.residuals import judged
+from transformer_nfn.identity.comparing.rounding import jittered, last_digit, spread
+from transformer_nfn.identity.comparing.units import (
     expected_squares,
     product_squares,
     squared_distances,
     with_units_of,
 )
-from transformer_nfn.identity.variance import block_variances
+from transformer_nfn.identity.comparing.variance import block_variances
+from transformer_nfn.identity.elements.acting import canonical_block
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16])

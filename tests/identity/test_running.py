@@ -9,7 +9,7 @@ import torch
 from tests.checkpoints import made
 from transformer_nfn.checkpoints import Checkpoint, CheckpointError
 from transformer_nfn.group import relative_error
-from transformer_nfn.identity.running import check_runnable, run
+from transformer_nfn.identity.running.function import check_runnable, run
 
 #: Of 9 tokens the last ones do not see the first.
 QWEN2_WINDOW = {"use_sliding_window": True, "sliding_window": 3}

@@ -104,7 +104,7 @@ def test_functions_that_differ_when_run_do_not_hold(
 ) -> None:
     """Whatever the comparison of weights says; here it is made to see nothing."""
     from transformer_nfn.identity import verification
-    from transformer_nfn.identity.found import Match
+    from transformer_nfn.identity.comparing.outcome import Match
 
     b = changed(gpt2, tmp_path / "b", "transformer.wte.weight", 5, 1.5)
     with Checkpoint(gpt2) as ours:

@@ -27,8 +27,8 @@ def audit(
     Example: tnfn audit run-7/checkpoints
     """
     from transformer_nfn.checkpoints import CheckpointError
-    from transformer_nfn.identity import audit_series, find_checkpoints, fingerprints
     from transformer_nfn.jobs import track
+    from transformer_nfn.kinship import audit_series, find_checkpoints, fingerprints
 
     remote = "://" in folder
     paths = few_paths([folder]) if remote else find_checkpoints(folder)

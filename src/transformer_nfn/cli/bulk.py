@@ -12,7 +12,7 @@ from transformer_nfn.cli.terminal import say
 
 if TYPE_CHECKING:
     from transformer_nfn.hub import Bulk, Task
-    from transformer_nfn.identity import Fingerprint
+    from transformer_nfn.kinship import Fingerprint
 
 Sources = Annotated[
     list[str],
@@ -42,7 +42,7 @@ def is_folder(out: str) -> bool:
 def few_paths(sources: list[str]) -> list[str | Path]:
     """The checkpoints of some sources, for work that is done in memory; natural order."""
     from transformer_nfn.hub import MANIFESTS, list_items
-    from transformer_nfn.identity import find_checkpoints, natural
+    from transformer_nfn.kinship import find_checkpoints, natural
 
     paths: list[str | Path] = []
     for source in sources:
@@ -57,8 +57,8 @@ def few_fingerprints(
     sources: list[str], blocks: str, ray: str | None, as_json: bool
 ) -> "tuple[list[Fingerprint], dict[str, str]]":
     """Fingerprints in memory, and why some files have none."""
-    from transformer_nfn.identity import fingerprints
     from transformer_nfn.jobs import track
+    from transformer_nfn.kinship import fingerprints
 
     paths = few_paths(sources)
     with interruptible(), make_executor(ray) as executor:

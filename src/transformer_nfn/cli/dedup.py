@@ -14,7 +14,7 @@ from transformer_nfn.cli.terminal import say, say_json, styled
 
 if TYPE_CHECKING:
     from transformer_nfn.hub import Results
-    from transformer_nfn.identity import Duplicates, Index, Row
+    from transformer_nfn.kinship import Duplicates, Index, Row
 
 #: Of more files only those that have kin are listed, and at a terminal only the first so many.
 _LISTED = 100
@@ -84,7 +84,7 @@ def _find(
     """From fingerprints computed in memory, or with a folder of results in between, or of one."""
     from transformer_nfn.checkpoints import CheckpointError
     from transformer_nfn.hub import FingerprintTask, Results, stored_index
-    from transformer_nfn.identity import group_copies
+    from transformer_nfn.kinship import group_copies
 
     if out is not None:
         bulk, figures = run_bulk(FingerprintTask(blocks), sources, out, ray, as_json)
@@ -105,8 +105,8 @@ def _known_and_new(
 ) -> "Duplicates":
     """Compare what was not compared before, and keep what was found beside the fingerprints."""
     from transformer_nfn.hub import load_forest, save_forest
-    from transformer_nfn.identity import group_copies
     from transformer_nfn.jobs import track
+    from transformer_nfn.kinship import group_copies
 
     def watch(steps: Any, total: int) -> Any:
         millions = total // 10**6
@@ -132,7 +132,7 @@ def _write(rows: "list[Row]", to: Path) -> None:
 
     from transformer_nfn.checkpoints import CheckpointError
     from transformer_nfn.escaping import for_spreadsheet
-    from transformer_nfn.identity import Row
+    from transformer_nfn.kinship import Row
 
     columns: Any = zip(*rows, strict=True) if rows else [[] for _ in Row._fields]
     table = pa.table(dict(zip(Row._fields, columns, strict=True)))
@@ -173,7 +173,7 @@ def _show(rows: "list[Row]", folder: Path) -> None:
 
 def _plot(found: "Duplicates", folder: Path, plot: Path) -> None:
     from transformer_nfn.checkpoints import CheckpointError
-    from transformer_nfn.identity import plot_kin
+    from transformer_nfn.kinship import plot_kin
 
     try:
         plot_kin(found, plot, lambda path: short(path, folder))

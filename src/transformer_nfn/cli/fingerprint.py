@@ -18,7 +18,7 @@ from transformer_nfn.cli.common import Json, Ray
 from transformer_nfn.cli.terminal import say, say_json
 
 if TYPE_CHECKING:
-    from transformer_nfn.identity import Fingerprint
+    from transformer_nfn.kinship import Fingerprint
 
 
 def fingerprint(

@@ -9,7 +9,7 @@ from transformer_nfn.cli.names import common_folder, short
 from transformer_nfn.cli.terminal import say, say_json
 
 if TYPE_CHECKING:
-    from transformer_nfn.identity import Index, Neighbour
+    from transformer_nfn.kinship import Index, Neighbour
 
 
 def nearest(
@@ -26,7 +26,7 @@ def nearest(
     Example: tnfn nearest model.safetensors prints/
     """
     from transformer_nfn.hub import Results, stored_index
-    from transformer_nfn.identity import fingerprint
+    from transformer_nfn.kinship import fingerprint
 
     results = Results(prints)
     index = stored_index(results)

@@ -9,7 +9,7 @@ import pyarrow as pa  # type: ignore[import-untyped]
 import torch
 
 from transformer_nfn.checkpoints import Checkpoint, CheckpointError
-from transformer_nfn.identity import SEED, Fingerprint, check_choice, fingerprint
+from transformer_nfn.kinship import SEED, Fingerprint, check_choice, fingerprint
 
 #: What one worker allows a file that nobody has looked at: bytes read at once, and the longest
 #: axis of a tensor. Sound networks need a few MB, and have axes below 2**20; with these a worker

@@ -10,8 +10,8 @@ from pyarrow import parquet
 from transformer_nfn.hub.errors import HubError
 from transformer_nfn.hub.fingerprint_task import FingerprintTask
 from transformer_nfn.hub.store import Results
-from transformer_nfn.identity import WIDTH, Edge, Forest, Index, Shelf, Stack, copy_limit
 from transformer_nfn.jobs import DamagedError, read_table, sound
+from transformer_nfn.kinship import WIDTH, Edge, Forest, Index, Shelf, Stack, copy_limit
 
 #: The forest of kin: derived from the rows, so it may be lost or out of date.
 KIN = "kin.pq"

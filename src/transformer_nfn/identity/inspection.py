@@ -8,10 +8,10 @@ import torch
 from torch import Tensor
 
 from transformer_nfn.checkpoints import Checkpoint
-from transformer_nfn.identity.acting import canonical_block, reading
-from transformer_nfn.identity.heads import Heads
-from transformer_nfn.identity.parts import symmetry_parts
-from transformer_nfn.identity.units import as_complex
+from transformer_nfn.identity.comparing.heads import Heads
+from transformer_nfn.identity.comparing.units import as_complex
+from transformer_nfn.identity.elements.acting import canonical_block, reading
+from transformer_nfn.identity.elements.parts import symmetry_parts
 from transformer_nfn.space import WeightBatch
 
 #: Below this part of the largest, a singular value or a neuron counts as nothing.

@@ -10,21 +10,21 @@ from torch import Tensor
 
 from transformer_nfn.checkpoints import Checkpoint, CheckpointError
 from transformer_nfn.identity.bytewise import Sameness, same_numbers
-from transformer_nfn.identity.confirmation import BLURRED, Agreement, confirm
-from transformer_nfn.identity.element import NetElement
-from transformer_nfn.identity.found import Match
-from transformer_nfn.identity.inputs import fresh_seed
-from transformer_nfn.identity.matching import element_of, match
-from transformer_nfn.identity.names import unit_name
-from transformer_nfn.identity.running import check_runnable
-from transformer_nfn.identity.settings import compare_settings
-from transformer_nfn.identity.witness import (
+from transformer_nfn.identity.comparing.names import unit_name
+from transformer_nfn.identity.comparing.outcome import Match
+from transformer_nfn.identity.elements.element import NetElement
+from transformer_nfn.identity.matching.networks import element_of, match
+from transformer_nfn.identity.running.confirmation import BLURRED, Agreement, confirm
+from transformer_nfn.identity.running.function import check_runnable
+from transformer_nfn.identity.running.inputs import fresh_seed
+from transformer_nfn.identity.running.witness import (
     BEYOND,
     BEYOND_ON_ONE,
     Witness,
     find_faint_witness,
     find_witness,
 )
+from transformer_nfn.identity.settings import compare_settings
 
 _CHUNK = 2**22
 #: Draws of inputs among which a witness is looked for.

@@ -4,13 +4,13 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from transformer_nfn.checkpoints import Checkpoint, CheckpointError, Digests
-from transformer_nfn.identity.certificate import load_certificate, read_terms
-from transformer_nfn.identity.comparing import judge
-from transformer_nfn.identity.confirmation import AGREE, Agreement, confirm
-from transformer_nfn.identity.found import Match
-from transformer_nfn.identity.inputs import fresh_seed
-from transformer_nfn.identity.matching import match
-from transformer_nfn.identity.names import unit_name
+from transformer_nfn.identity.comparing.judge import judge
+from transformer_nfn.identity.comparing.names import unit_name
+from transformer_nfn.identity.comparing.outcome import Match
+from transformer_nfn.identity.elements.certificate import load_certificate, read_terms
+from transformer_nfn.identity.matching.networks import match
+from transformer_nfn.identity.running.confirmation import AGREE, Agreement, confirm
+from transformer_nfn.identity.running.inputs import fresh_seed
 from transformer_nfn.identity.settings import compare_settings
 from transformer_nfn.identity.verdict import different_shapes, not_runnable
 

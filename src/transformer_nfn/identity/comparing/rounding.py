@@ -1,0 +1,90 @@
+"""What storing a number does to it: how far it may be off, and copies that are off by as much."""
+
+import copy
+import hashlib
+
+import torch
+from torch import Tensor
+
+from transformer_nfn.checkpoints import Checkpoint, TensorFiles
+
+#: What float64 arithmetic does to a number on its way through a comparison, relatively. It counts
+#: where the stored dtype is so fine that its own rounding would be less.
+ARITHMETIC = 3e-14
+
+
+def unit_roundoff(*checkpoints: Checkpoint) -> float:
+    """Half the distance of 1 to the next number of the coarsest dtype; float64 counts as 1e-13."""
+    return max(1e-13, *(torch.finfo(checkpoint.dtype).eps / 2 for checkpoint in checkpoints))
+
+
+def last_digit(tensor: Tensor) -> Tensor:
+    """The distance from each number to its neighbour in its own dtype, as float64.
+
+    Example:
+        >>> last_digit(torch.tensor([1.0, 1.5, 2.0])) * 2**23
+        tensor([1., 1., 2.], dtype=torch.float64)
+        >>> last_digit(torch.tensor([0.0], dtype=torch.float16)) * 2**24
+        tensor([1.], dtype=torch.float64)
+    """
+    kind = torch.finfo(tensor.dtype)
+    exact = tensor.double()
+    # Below the smallest normal number the digits end at a fixed place; at 0 as well.
+    _, exponent = torch.frexp(exact.abs().clamp_min(kind.smallest_normal))
+    return torch.exp2(exponent.double() - 1) * kind.eps
+
+
+def spread(tensor: Tensor) -> Tensor:
+    """The standard deviation of what rounding did to each number: it is uniform on one digit."""
+    return torch.maximum(last_digit(tensor) / 12**0.5, ARITHMETIC * tensor.double().abs())
+
+
+def spread_of(checkpoint: Checkpoint) -> Checkpoint:
+    """The checkpoint with `spread` in the place of its numbers."""
+    return _with_files(checkpoint, _Spread(checkpoint.files))
+
+
+def jittered(checkpoint: Checkpoint, *, seed: int) -> Checkpoint:
+    """The same network with every stored number moved by up to half its last digit."""
+    return _with_files(checkpoint, _Jittered(checkpoint.files, seed))
+
+
+def _with_files(checkpoint: Checkpoint, files: TensorFiles) -> Checkpoint:
+    moved = copy.copy(checkpoint)
+    moved.files = files
+    return moved
+
+
+class _Spread(TensorFiles):
+    """How far each stored number may be off."""
+
+    def __init__(self, files: TensorFiles) -> None:
+        self.__dict__.update(files.__dict__)  # the same open files
+
+    def read(self, name: str) -> Tensor:
+        return spread(super().read(name))
+
+    def slice(self, name: str, first: int, last: int) -> Tensor:  # and rows and chunks by it
+        return spread(super().slice(name, first, last))
+
+
+class _Jittered(TensorFiles):
+    """Tensors as stored, and a little beside it; the same slice always in the same way."""
+
+    def __init__(self, files: TensorFiles, seed: int) -> None:
+        self.__dict__.update(files.__dict__)  # the same open files
+        self._seed = seed
+
+    def read(self, name: str) -> Tensor:
+        return self._moved(super().read(name), name)
+
+    def slice(self, name: str, first: int, last: int) -> Tensor:  # and rows and chunks by it
+        return self._moved(super().slice(name, first, last), f"{name} {first}")
+
+    def _moved(self, tensor: Tensor, place: str) -> Tensor:
+        if not tensor.dtype.is_floating_point:
+            return tensor
+        digest = hashlib.blake2b(f"{self._seed} {place}".encode(), digest_size=7).digest()
+        generator = torch.Generator().manual_seed(int.from_bytes(digest, "big"))
+        share = torch.rand(tensor.shape, generator=generator, dtype=torch.float64) - 0.5
+        return tensor.double() + share * last_digit(tensor)

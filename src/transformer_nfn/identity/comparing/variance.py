@@ -1,0 +1,127 @@
+"""How far off rounding leaves the canonical weights of a block: variances, number by number.
+
+The numbers on disk are off by a known amount (`rounding.spread`), each independently of the others.
+Here that is carried through everything `canonical.undressed` does to them, to first order: the
+variance of a product x y is y² var x + x² var y, that of a sum is the sum.
+"""
+
+import torch
+from torch import Tensor
+
+from transformer_nfn.checkpoints import Checkpoint
+from transformer_nfn.identity.comparing.basis import Basis
+from transformer_nfn.identity.comparing.rounding import spread_of
+from transformer_nfn.identity.elements.acting import reading
+from transformer_nfn.identity.elements.canonical import (
+    READERS,
+    WRITERS,
+    Norm,
+    Rules,
+    along,
+    join_bias,
+    split_bias,
+)
+from transformer_nfn.space import WeightBatch
+
+
+def block_variances(checkpoint: Checkpoint, number: int) -> WeightBatch:
+    """The variance of each canonical weight of a block.
+
+    The bias row of a reader (Q, K, V, gate, up) is the last one, as in the canonical weights.
+    """
+    batch = checkpoint.block(number)
+    block = {name: tensor[0, 0, 0] for name, tensor in batch.tensors.items()}
+    off = spread_of(checkpoint)
+    variances = {
+        name: tensor[0, 0, 0].square() for name, tensor in off.block(number).tensors.items()
+    }
+    norms = reading(checkpoint, number)
+    rules = Rules.of(checkpoint)
+    D = batch.spec.sizes["D"]
+    for name, (axis, half) in READERS.items():
+        if name in block:
+            norm_variance = _norm_variance(off, checkpoint.reading_norms(number)[half])
+            _read_through(block, variances, name, axis, norms[half], norm_variance, D)
+    if rules.free_key_bias:
+        variances["K"][..., D, :] = 0.0
+    if rules.output_bias:
+        bias, O = block["V"][..., D, :], block["O"]
+        bias_variance = variances["V"][..., D, :]
+        if O.dim() == 4:
+            bias, bias_variance = bias.unsqueeze(1), bias_variance.unsqueeze(1)  # g m v
+        moved = bias.square().unsqueeze(-1) * variances["O"]
+        moved = moved + bias_variance.unsqueeze(-1) * O.square()
+        variances["bO"] = variances["bO"] + moved.flatten(0, -2).sum(dim=0)
+        variances["V"][..., D, :] = 0.0
+    return WeightBatch(batch.spec, {n: t[None, None, None] for n, t in variances.items()})
+
+
+def with_spread(
+    variances: WeightBatch,
+    block: WeightBatch,
+    known: tuple[Basis | None, Basis | None, Basis | None],
+) -> WeightBatch:
+    """Variances with what is not known of the bases that a block is compared in.
+
+    Args:
+        variances: Of the block.
+        block: Its canonical weights.
+        known: How well the bases are known: of the stream that attention reads, of the one it
+            writes and the MLP reads, of the one the MLP writes.
+    """
+    found = dict(variances.tensors)
+    D = block.spec.sizes["D"]
+    for name, tensor in block.tensors.items():
+        reads = name in READERS
+        stream = READERS[name][1] if reads else 1 if name in ("O", "bO") else 2
+        basis = known[stream]
+        if basis is None or name not in (*READERS, *WRITERS):
+            continue
+        axis = READERS[name][0] % (tensor.dim() - 3) + 3 if reads else tensor.dim() - 1
+        rows = tensor.narrow(axis, 0, D).movedim(axis, -1)
+        # All that counts later is the sum over the stream.
+        each = (basis.spread(rows) / D).unsqueeze(axis)
+        more = torch.zeros_like(tensor)
+        more.narrow(axis, 0, D).add_(each)
+        found[name] = found[name] + more
+    return WeightBatch(block.spec, found)
+
+
+def norm_variances(checkpoint: Checkpoint, name: str | None) -> Norm:
+    """The variances of a norm's scale and shift; 0 where it has none."""
+    return _norm_variance(spread_of(checkpoint), name)
+
+
+def _norm_variance(off: Checkpoint, name: str | None) -> Norm:
+    found = []
+    for part in ("weight", "bias"):
+        stored = name is not None and f"{name}.{part}" in off.files
+        spread = off.files.read(f"{name}.{part}") if stored else torch.zeros(off.D).double()
+        found.append(spread.square())
+    return found[0], found[1]
+
+
+def _read_through(
+    block: dict[str, Tensor],
+    variances: dict[str, Tensor],
+    name: str,
+    axis: int,
+    norm: Norm,
+    norm_variance: Norm,
+    D: int,
+) -> None:
+    """What a reader's weights and bias become when they take over the norm's scale and shift.
+
+    Replaces a reader's entries of both tables; the block's bias is then the folded one.
+    """
+    weight, bias = split_bias(block, name, axis, D)
+    off_weight, off_bias = split_bias(variances, name, axis, D)
+    scale, shift, off_scale, off_shift = (
+        along(vector, axis, weight.dim()) for vector in (*norm, *norm_variance)
+    )
+    squares = weight.square()
+    off_bias = off_bias + (shift.square() * off_weight + squares * off_shift).sum(dim=axis)
+    bias = bias + (shift * weight).sum(dim=axis)
+    off_weight = scale.square() * off_weight + squares * off_scale
+    join_bias(block, name, axis, weight, bias)
+    join_bias(variances, name, axis, off_weight, off_bias)

@@ -1,0 +1,278 @@
+"""A block without the coordinates that nothing depends on, and back.
+
+Canonical weights read the plain normalised stream n and write what LayerNorm can see:
+
+- the scale γ and shift β of the norm that a matrix reads are folded into it:
+  (γ ⊙ n + β) W + b = n (γ W) + (b + β W);
+- under LayerNorm n and all that is written are orthogonal to the vector of ones, so readers and
+  writers lose what they have along it;
+- the key bias adds the same to all scores of a query, which softmax ignores, so it is 0 (not under
+  RoPE, where it turns with the position);
+- the value bias δ adds δ O to every token, since attention weights sum to 1, so it moves into bO.
+
+What was taken out is the `Gauge`; `dressed` puts any gauge back in.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from transformer_nfn.checkpoints import Checkpoint
+from transformer_nfn.space import Index, WeightBatch
+
+#: Scale and shift of a norm.
+Norm = tuple[Tensor, Tensor]
+#: Of the stream that attention reads, of the one it writes and the MLP reads, and of the one the
+#: MLP writes; None is the identity.
+Bases = tuple[Tensor | None, Tensor | None, Tensor | None]
+
+#: Where each reader has the axis of the stream, and which half of the block it belongs to.
+READERS: Mapping[str, tuple[int, int]] = {
+    "Q": (-2, 0),
+    "K": (-2, 0),
+    "V": (-2, 0),
+    "A": (0, 1),
+    "gate": (0, 1),
+    "up": (0, 1),
+}
+#: What writes, all with the stream as the last axis.
+WRITERS = ("O", "bO", "B", "bB", "down", "bdown")
+
+
+@dataclass(frozen=True)
+class Gauge:
+    """What a block's weights have beside the canonical ones; all in the file's own coordinates.
+
+    Attributes:
+        norms: Scale and shift of the norms that attention and MLP read.
+        ones: For each reader (folded) and writer its coefficients along the vector of ones.
+        key_bias: The key bias as stored.
+        value_bias: The value bias as stored.
+    """
+
+    norms: tuple[Norm, Norm]
+    ones: Mapping[str, Tensor]
+    key_bias: Tensor | None
+    value_bias: Tensor | None
+
+
+@dataclass(frozen=True)
+class Rules:
+    """What the family allows to take out.
+
+    Attributes:
+        centred: What LayerNorm takes away does not count.
+        free_key_bias: Softmax ignores the key bias.
+        output_bias: The value bias can move into the output bias.
+        held: Readers without a place for the constant that the shift of their norm makes of them:
+            that shift may change only with their weights.
+    """
+
+    centred: bool
+    free_key_bias: bool
+    output_bias: bool
+    held: frozenset[str] = frozenset()
+
+    @staticmethod
+    def of(checkpoint: Checkpoint) -> "Rules":
+        """From the norm, the positions and the biases of a checkpoint."""
+        free_key_bias = checkpoint.settings.rope is None
+        output_bias = checkpoint.family.output_bias
+        free = {"K"} if free_key_bias else set()
+        free |= {"V"} if output_bias else set()
+        return Rules(
+            centred=checkpoint.settings.norm == "layer",
+            free_key_bias=free_key_bias,
+            output_bias=output_bias,
+            held=frozenset(
+                name
+                for name in READERS
+                if name in checkpoint.spec.block.tensors
+                and name not in free
+                and not checkpoint.has_bias(name)
+            ),
+        )
+
+    def holds(self, half: int) -> bool:
+        """Whether a reader of the attention's norm, 0, or the MLP's, 1, is held."""
+        return any(READERS[name][1] == half for name in self.held)
+
+
+def seen(checkpoint: Checkpoint, rows: Float[Tensor, "t x"]) -> Float[Tensor, "t x"]:
+    """What a norm sees of what is written: under LayerNorm not its mean."""
+    if checkpoint.settings.norm != "layer":
+        return rows
+    return rows - rows.mean(dim=-1, keepdim=True)
+
+
+def undressed(
+    batch: WeightBatch, norms: tuple[Norm, Norm], rules: Rules, unseen: Tensor | None = None
+) -> WeightBatch:
+    """Canonical weights, float64; the rows of Q, K, V, gate and up end with their bias.
+
+    Args:
+        batch: The weights as stored.
+        norms: Scale and shift of the norms that attention and MLP read.
+        rules: What the family allows.
+        unseen: A direction, of the length of the vector of ones, that the stream never has though
+            its norm would let it: where the means were taken out and the basis changed.
+    """
+    block = {name: tensor[0, 0, 0] for name, tensor in batch.tensors.items()}
+    D = batch.spec.sizes["D"]
+    for name, (axis, half) in READERS.items():
+        if name not in block:
+            continue
+        scale, shift = norms[half]
+        weight, bias = split_bias(block, name, axis, D)
+        bias = bias + torch.tensordot(shift, weight, dims=([0], [axis % weight.dim()]))
+        weight = weight * along(scale, axis, weight.dim())
+        if rules.centred:
+            weight = weight - weight.mean(dim=axis, keepdim=True)
+        elif unseen is not None:
+            weight = weight - _times(_coefficients(weight, axis, unseen), unseen, axis)
+        join_bias(block, name, axis, weight, bias)
+    if rules.free_key_bias:
+        block["K"] = _with_row(block["K"], torch.zeros_like(block["K"][..., D, :]))
+    if rules.output_bias:
+        moved = value_constant(block["V"][..., D, :], block["O"])
+        block["V"] = _with_row(block["V"], torch.zeros_like(block["V"][..., D, :]))
+        block["bO"] = block["bO"] + moved
+    if rules.centred:
+        for name in WRITERS:
+            if name in block:
+                block[name] = block[name] - block[name].mean(dim=-1, keepdim=True)
+    return _batch(batch, block)
+
+
+def gauge_of(
+    batch: WeightBatch, norms: tuple[Norm, Norm], rules: Rules, unseen: Tensor | None = None
+) -> Gauge:
+    """What `undressed` takes out of these weights."""
+    block = {name: tensor[0, 0, 0] for name, tensor in batch.tensors.items()}
+    D = batch.spec.sizes["D"]
+    ones: dict[str, Tensor] = {}
+    if rules.centred or unseen is not None:
+        direction = torch.ones(D, dtype=torch.float64) if unseen is None else unseen
+        for name, (axis, half) in READERS.items():
+            if name in block:
+                weight, _ = split_bias(block, name, axis, D)
+                folded = weight * along(norms[half][0], axis, weight.dim())
+                ones[name] = _coefficients(folded, axis, direction)
+    if rules.centred:
+        ones |= {name: block[name].mean(dim=-1) for name in WRITERS if name in block}
+    return Gauge(
+        norms,
+        ones,
+        block["K"][..., D, :] if rules.free_key_bias else None,
+        block["V"][..., D, :] if rules.output_bias else None,
+    )
+
+
+def dressed(canonical: WeightBatch, gauge: Gauge, unseen: Tensor | None = None) -> WeightBatch:
+    """The weights that `undressed` makes canonical and that have this gauge."""
+    block = {name: tensor[0, 0, 0] for name, tensor in canonical.tensors.items()}
+    D = canonical.spec.sizes["D"]
+    direction = torch.ones(D, dtype=torch.float64) if unseen is None else unseen
+    for name, (axis, half) in READERS.items():
+        if name not in block:
+            continue
+        scale, shift = gauge.norms[half]
+        weight, bias = split_bias(block, name, axis, D)
+        if name in gauge.ones:
+            weight = weight + _times(gauge.ones[name], direction, axis)
+        weight = weight / along(scale, axis, weight.dim())
+        bias = bias - torch.tensordot(shift, weight, dims=([0], [axis % weight.dim()]))
+        join_bias(block, name, axis, weight, bias)
+    if gauge.value_bias is not None:
+        # `bias` in V is now -βV, since the canonical one is 0: the constant is what is above it.
+        constant = value_constant(gauge.value_bias - block["V"][..., D, :], block["O"])
+        block["bO"] = block["bO"] - constant
+        block["V"] = _with_row(block["V"], gauge.value_bias)
+    if gauge.key_bias is not None:
+        block["K"] = _with_row(block["K"], gauge.key_bias)
+    for name in WRITERS:
+        if name in block and name in gauge.ones:
+            block[name] = block[name] + gauge.ones[name].unsqueeze(-1)
+    return _batch(canonical, block)
+
+
+def gauge_axes(batch: WeightBatch, name: str) -> tuple[Index, ...]:
+    """The declared axes of a coefficient along the ones, or of a bias row: all but the stream."""
+    return tuple(i for i in batch.spec.block.tensors[name] if i.label not in ("x", "z"))
+
+
+def value_constant(bias: Tensor, O: Tensor) -> Tensor:
+    """Σ_heads δ O, for δ "h v" and O "h v x", or "g v" and "g m v x"."""
+    if O.dim() == 4:
+        return torch.einsum("gv,gmvx->x", bias, O)
+    return torch.einsum("hv,hvx->x", bias, O)
+
+
+def rotated(canonical: WeightBatch, bases: Bases) -> WeightBatch:
+    """Canonical weights in other bases of the streams: readers Rᵀ W, writers W R.
+
+    Args:
+        canonical: The weights.
+        bases: R of each stream.
+    """
+    block = {name: tensor[0, 0, 0] for name, tensor in canonical.tensors.items()}
+    D = canonical.spec.sizes["D"]
+    for name, (axis, half) in READERS.items():
+        R = bases[half]
+        if name not in block or R is None:
+            continue
+        weight, bias = split_bias(block, name, axis, D)
+        turned = torch.tensordot(R, weight, dims=([0], [axis % weight.dim()]))  # x first
+        join_bias(block, name, axis, turned.movedim(0, axis), bias)
+    for name in WRITERS:
+        R = bases[1] if name in ("O", "bO") else bases[2]
+        if name in block and R is not None:
+            block[name] = block[name] @ R
+    return _batch(canonical, block)
+
+
+def split_bias(block: Mapping[str, Tensor], name: str, axis: int, D: int) -> tuple[Tensor, Tensor]:
+    """A reader's weight without its bias row, and the bias."""
+    tensor = block[name]
+    if tensor.shape[axis] == D:
+        return tensor, block[f"b{name}"]
+    return tensor.narrow(axis, 0, D), tensor.select(axis, D)
+
+
+def join_bias(block: dict[str, Tensor], name: str, axis: int, weight: Tensor, bias: Tensor) -> None:
+    """The inverse of `split_bias`."""
+    if block[name].shape[axis] == weight.shape[axis]:
+        block[name], block[f"b{name}"] = weight, bias
+    else:
+        block[name] = torch.cat([weight, bias.unsqueeze(axis)], dim=axis)
+
+
+def _coefficients(weight: Tensor, axis: int, direction: Tensor) -> Tensor:
+    """How much of a direction as long as the vector of ones a reader has."""
+    return (weight * along(direction, axis, weight.dim())).sum(dim=axis) / len(direction)
+
+
+def _times(coefficients: Tensor, direction: Tensor, axis: int) -> Tensor:
+    whole = coefficients.unsqueeze(axis)
+    return whole * along(direction, axis, whole.dim())
+
+
+def along(vector: Tensor, axis: int, axes: int) -> Tensor:
+    """A vector that broadcasts along one axis of a tensor of so many axes."""
+    shape = [1] * axes
+    shape[axis] = -1
+    return vector.view(shape)
+
+
+def _with_row(tensor: Tensor, row: Tensor) -> Tensor:
+    """Another last row of the axis before the last."""
+    return torch.cat([tensor[..., :-1, :], row.unsqueeze(-2)], dim=-2)
+
+
+def _batch(like: WeightBatch, block: Mapping[str, Tensor]) -> WeightBatch:
+    return WeightBatch(
+        like.spec, {name: tensor[None, None, None] for name, tensor in block.items()}
+    )

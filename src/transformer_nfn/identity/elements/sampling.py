@@ -1,0 +1,216 @@
+"""Random symmetries of a checkpoint, of all parts of its group or of some."""
+
+from collections.abc import Collection
+from dataclasses import replace
+
+import torch
+from torch import Tensor
+
+from transformer_nfn.checkpoints import Checkpoint, CheckpointError
+from transformer_nfn.group import GroupElement, conditioned, random_element
+from transformer_nfn.identity.elements.acting import (
+    last_norm_of,
+    moved_gauge,
+    reading,
+)
+from transformer_nfn.identity.elements.canonical import Gauge, Norm, Rules
+from transformer_nfn.identity.elements.element import NetElement, Outside, streams
+from transformer_nfn.identity.elements.parts import (
+    basis_streams,
+    free_heads,
+    free_writers,
+    last_norm_is_free,
+    last_shift_is_free,
+    shifts_are_free,
+    symmetry_parts,
+)
+from transformer_nfn.identity.elements.settling import settled
+
+#: Which axes of a block's declaration a part moves.
+_AXES = {"heads": "hgm", "qk": "k", "vo": "v", "neurons": "a", "scales": "s"}
+
+
+def random_net_element(
+    checkpoint: Checkpoint,
+    generator: torch.Generator,
+    *,
+    parts: Collection[str] | None = None,
+    condition: float = 10.0,
+) -> NetElement:
+    """A random symmetry.
+
+    Args:
+        checkpoint: Of which network.
+        generator: The source of randomness.
+        parts: Names from `symmetry_parts`; all of them if None.
+        condition: Of each matrix; scales lie between its inverse root and its root.
+
+    Raises:
+        CheckpointError: If a part is no symmetry of this network.
+    """
+    there = symmetry_parts(checkpoint)
+    chosen = set(there if parts is None else parts)
+    if wrong := sorted(chosen - set(there)):
+        raise CheckpointError(
+            f"{', '.join(wrong)}: no symmetry of {checkpoint.path}; it has {', '.join(there)}"
+        )
+    bases = {}
+    if "basis" in chosen:
+        bases = {stream: _basis(checkpoint, generator) for stream in basis_streams(checkpoint)}
+    blocks = tuple(
+        _block(checkpoint, chosen, condition, generator) for _ in range(checkpoint.blocks)
+    )
+    element = NetElement(blocks, bases, (None,) * checkpoint.blocks)
+    gauges = tuple(
+        _gauge(checkpoint, element, number, chosen, generator)
+        for number in range(checkpoint.blocks)
+    )
+    element = replace(
+        element, gauges=gauges, hidden=_hidden(checkpoint, chosen, condition, generator)
+    )
+    element = replace(element, outside=_outside(checkpoint, element, chosen, generator))
+    return settled(element, checkpoint)
+
+
+def random_basis(size: int, generator: torch.Generator, *, fix_ones: bool) -> Tensor:
+    """A random orthogonal matrix; one that fixes the vector of ones if asked."""
+    if not fix_ones:
+        return _orthogonal(size, generator)
+    inner = torch.eye(size, dtype=torch.float64)
+    inner[1:, 1:] = _orthogonal(size - 1, generator)
+    # A reflection that carries the first unit vector to the direction of the ones.
+    normal = -torch.full((size,), size**-0.5, dtype=torch.float64)
+    normal[0] += 1
+    normal /= torch.linalg.vector_norm(normal)
+    inner = inner - 2 * torch.outer(inner @ normal, normal)
+    turned: Tensor = inner - 2 * torch.outer(normal, normal @ inner)
+    return turned
+
+
+def _orthogonal(size: int, generator: torch.Generator) -> Tensor:
+    return conditioned(1.0)((), size, generator)
+
+
+def _basis(checkpoint: Checkpoint, generator: torch.Generator) -> Tensor:
+    D = checkpoint.D
+    if checkpoint.family.post_norm:
+        order = torch.randperm(D, generator=generator)
+        sign = 1.0 - 2.0 * torch.randint(2, (), generator=generator).item()
+        return torch.eye(D, dtype=torch.float64)[order] * sign
+    return random_basis(D, generator, fix_ones=checkpoint.settings.norm == "layer")
+
+
+def _block(
+    checkpoint: Checkpoint, chosen: set[str], condition: float, generator: torch.Generator
+) -> GroupElement:
+    spec = checkpoint.spec
+    full = random_element(spec, generator=generator, matrices=conditioned(condition))
+    moved = {label for part in chosen & set(_AXES) for label in _AXES[part]}
+    still = GroupElement.identity(spec)
+    return GroupElement(
+        spec, {label: (full if label in moved else still).parts[label] for label in full.parts}
+    )
+
+
+def _gauge(
+    checkpoint: Checkpoint,
+    element: NetElement,
+    number: int,
+    chosen: set[str],
+    generator: torch.Generator,
+) -> Gauge | None:
+    if not chosen & {"key_bias", "value_bias", "norms", "ones"}:
+        return None
+    rules, batch = Rules.of(checkpoint), checkpoint.block(number)
+    bases = tuple(element.bases.get(stream) for stream in streams(checkpoint, number))
+    gauge = moved_gauge(
+        batch,
+        reading(checkpoint, number),
+        rules,
+        element.blocks[number],
+        bases,
+        checkpoint.family.post_norm,
+    )
+    if "key_bias" in chosen and gauge.key_bias is not None:
+        gauge = replace(gauge, key_bias=_normal(gauge.key_bias, generator))
+    if "value_bias" in chosen and gauge.value_bias is not None:
+        gauge = replace(gauge, value_bias=_normal(gauge.value_bias, generator))
+    if "norms" in chosen:
+        first, second = (
+            _norm(norm, generator, shifts=shifts_are_free(checkpoint), held=rules.holds(half))
+            for half, norm in enumerate(gauge.norms)
+        )
+        gauge = replace(gauge, norms=(first, second))
+    if "ones" in chosen:
+        written = not checkpoint.family.output_bias
+        ones = {
+            name: value
+            if (name == "bO" and written) or name in rules.held
+            else value + _normal(value, generator) * _size(batch[name])
+            for name, value in gauge.ones.items()
+        }
+        gauge = replace(gauge, ones=ones)
+    return gauge
+
+
+def _norm(norm: Norm, generator: torch.Generator, *, shifts: bool, held: bool) -> Norm:
+    scale, shift = norm
+    moved = scale * torch.exp2(
+        torch.rand(scale.shape, generator=generator, dtype=scale.dtype) - 0.5
+    )
+    if held:  # a reader without bias keeps the constant β W only if β/γ stays
+        return moved, shift / scale * moved
+    return moved, (shift + 0.3 * _normal(shift, generator) if shifts else shift)
+
+
+def _outside(
+    checkpoint: Checkpoint, element: NetElement, chosen: set[str], generator: torch.Generator
+) -> Outside | None:
+    """The gauge outside the blocks, where a part asks for another than the moved one."""
+    basis = bool(element.bases)
+    if not (chosen & {"norms", "ones"}) and not basis:
+        return None
+    norm = last_norm_of(checkpoint, element)
+    shared = any(head.tied for head in checkpoint.heads.values()) or checkpoint.tied_decoder
+    if "norms" in chosen and last_norm_is_free(checkpoint):
+        free = last_shift_is_free(checkpoint)
+        norm = _norm(norm, generator, shifts=free, held=not free)
+    ones: dict[str, Tensor] = {}
+    if "ones" in chosen:
+        for name in free_writers(checkpoint):
+            entry = checkpoint.files.entry(name)
+            axis = checkpoint.writers[name].axes.split().index("x")
+            shape = [size for i, size in enumerate(entry.shape) if i != axis]
+            ones[name] = 0.3 * torch.randn(shape, generator=generator, dtype=torch.float64)
+        weights = free_heads(checkpoint)
+        for head in checkpoint.heads.values():
+            if head.weight in weights:
+                size = checkpoint.files.entry(head.weight).shape[0]
+                ones[head.name] = 0.3 * torch.randn(size, generator=generator, dtype=torch.float64)
+        if checkpoint.hidden_head:
+            ones[checkpoint.hidden_head[0]] = 0.3 * torch.randn(
+                checkpoint.hidden_neurons, generator=generator, dtype=torch.float64
+            )
+    return Outside(norm, ones, untied=basis and bool(shared))
+
+
+def _hidden(
+    checkpoint: Checkpoint, chosen: set[str], condition: float, generator: torch.Generator
+) -> tuple[Tensor, Tensor] | None:
+    if checkpoint.hidden_head is None or not chosen & {"neurons", "scales"}:
+        return None
+    size = checkpoint.hidden_neurons
+    order, scale = torch.arange(size), torch.ones(size, dtype=torch.float64)
+    if "neurons" in chosen:
+        order = torch.randperm(size, generator=generator)
+    if "scales" in chosen:
+        scale = conditioned(condition)((size,), 1, generator)[..., 0, 0].abs()
+    return order, scale
+
+
+def _normal(like: Tensor, generator: torch.Generator) -> Tensor:
+    return torch.randn(like.shape, generator=generator, dtype=torch.float64)
+
+
+def _size(tensor: Tensor) -> float:
+    return tensor.square().mean().sqrt().item()

@@ -1,0 +1,1 @@
+"""The search for an element that carries one checkpoint to another."""

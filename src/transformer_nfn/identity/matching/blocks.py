@@ -1,0 +1,269 @@
+"""One block against another: the group element between them, and what it leaves unexplained."""
+
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+
+from transformer_nfn.group import GroupElement
+from transformer_nfn.identity.comparing.basis import Basis
+from transformer_nfn.identity.comparing.heads import Heads
+from transformer_nfn.identity.elements.canonical import Bases, rotated
+from transformer_nfn.identity.matching.bases import find_basis
+from transformer_nfn.identity.matching.heads import between, between_pairs, match_heads
+from transformer_nfn.identity.matching.neurons import match_neurons
+from transformer_nfn.space import WeightBatch
+
+
+@dataclass(frozen=True)
+class BlockMatch:
+    """What one block is to another.
+
+    Attributes:
+        element: The group element.
+        bases: Of the streams that attention and MLP write, where they were not known before.
+        condition: The largest condition number of M and N.
+        loose: Heads of the second block for which no M or N was found that carries one pair of
+            factors to the other: without full rank there is none, or many.
+        distances: The squared distances of all pairs of heads, for pictures.
+    """
+
+    element: GroupElement
+    bases: tuple[Basis | None, Basis | None]
+    condition: float
+    loose: tuple[int, ...]
+    distances: Tensor
+
+
+def match_block(
+    ours: WeightBatch,
+    theirs: WeightBatch,
+    bases: Bases,
+    *,
+    known: bool,
+    variances: tuple[WeightBatch, WeightBatch],
+    rounding: float,
+    fix_ones: bool,
+) -> BlockMatch:
+    """Find the element that carries one canonical block to another.
+
+    Args:
+        ours: The first block, canonical, in its own bases.
+        theirs: The second.
+        bases: Of the streams, None for the identity.
+        known: Whether the last two are known; if not, they are found here.
+        variances: How far rounding leaves the numbers of both.
+        rounding: Unit roundoff of the stored numbers.
+        fix_ones: Whether bases that are found here fix the ones.
+    """
+    spec = theirs.spec
+    start = rotated(ours, bases)
+    a, b = Heads.of(start), Heads.of(theirs)
+    groups, inside, cost = match_heads(a, b, outputs=known)
+    picked = a.pick(groups, inside)
+    k = _query_key(picked, b)
+    middle: Basis | None = None
+    if not known:
+        off = Heads.of(variances[0]).pick(groups, inside), Heads.of(variances[1])
+        middle = _middle_basis(picked, b, (start, theirs), variances, off, rounding, fix_ones)
+        if middle is not None:
+            start = rotated(ours, (bases[0], middle.matrix, bases[2]))
+            picked = replace(picked, O=picked.O @ middle.matrix)
+    v = between(picked.V, b.V, *(heads.O.transpose(2, 3).flatten(1, 2) for heads in (picked, b)))
+    order, scale = _neurons(start, theirs, known)
+    parts: dict[str, Tensor] = {"a": order, "k": _back(k, groups), "v": _back(v, groups)}
+    parts |= {"g": groups, "m": inside} if a.rotary else {"h": groups}
+    if scale is not None:
+        parts["s"] = _back(scale, order)
+    element = GroupElement(spec, {label: part[None, None] for label, part in parts.items()})
+    last: Basis | None = None
+    if not known:
+        last = _last_basis(element(start), theirs, order, scale, variances, rounding, fix_ones)
+        if last is not None:
+            second = None if middle is None else middle.matrix
+            start = rotated(ours, (bases[0], second, last.matrix))
+    size = k.norm(dim=-1) if a.rotary else None
+    conditions = (
+        torch.linalg.cond(k) if size is None else size.amax(-1) / size.amin(-1),
+        torch.linalg.cond(v),
+    )
+    return BlockMatch(
+        element,
+        (middle, last),
+        max(c.nan_to_num(nan=torch.inf).max().item() for c in conditions),
+        _loose(Heads.of(element(start)), b, conditions, rounding),
+        cost.flatten(2).flatten(0, 1),
+    )
+
+
+def _loose(
+    a: Heads, b: Heads, conditions: tuple[Tensor, Tensor], rounding: float
+) -> tuple[int, ...]:
+    """Heads whose factors differ by far more than rounding and the matrix between them explain."""
+    found = torch.zeros(b.Q.shape[:2], dtype=torch.bool)
+    for names, condition in zip(("QK", "VO"), conditions, strict=True):
+        allowed = (rounding * (64 + 2 * condition.nan_to_num(nan=torch.inf))).clamp_max(0.05)
+        for name in names:
+            one, two = getattr(a, name), getattr(b, name)
+            off = (one - two).square().sum(dim=(-2, -1)).sqrt()
+            size = two.square().sum(dim=(-2, -1)).sqrt()
+            limit = allowed if off.dim() == 1 else allowed.unsqueeze(1)
+            wrong = ~(off <= limit * size)
+            found |= wrong if wrong.dim() == 2 else wrong.unsqueeze(1)
+    return tuple(torch.nonzero(found.flatten()).flatten().tolist())
+
+
+def _query_key(a: Heads, b: Heads) -> Tensor:
+    pairs = a.Q.flatten(1, 2), b.Q.flatten(1, 2), a.K, b.K
+    return between_pairs(*pairs) if a.rotary else between(*pairs)
+
+
+def _middle_basis(
+    a: Heads,
+    b: Heads,
+    blocks: tuple[WeightBatch, WeightBatch],
+    variances: tuple[WeightBatch, WeightBatch],
+    off: tuple[Heads, Heads],
+    rounding: float,
+    fix_ones: bool,
+) -> Basis | None:
+    """The basis that attention writes in: first from V O, then from all that reads it as well.
+
+    V O is taken in an orthonormal basis of what their V reads, where ours needs no N.
+    """
+    ours, theirs = blocks
+    q, _ = torch.linalg.qr(b.V)
+    rows, squares = [], []
+    for heads, uncertain in zip((a, b), off, strict=True):
+        reads = torch.einsum("gji,gjv->giv", q, heads.V)
+        rows.append(torch.einsum("giv,gmvx->gmix", reads, heads.O).flatten(0, 2))
+        # Rounding of O moves a row by its own size, that of V moves all rows alike.
+        through = torch.einsum("giv,gmvx->gmi", reads.square(), uncertain.O)
+        around = torch.einsum("gzv,gmvx->gm", uncertain.V, heads.O.square()) / q.shape[1]
+        squares.append((through + around.unsqueeze(-1)).flatten())
+    sizes = (squares[0] + squares[1]).sqrt()
+    first = find_basis(
+        rows[0],
+        rows[1],
+        permutation=False,
+        rounding=rounding,
+        fix_ones=fix_ones,
+        sizes=sizes,
+    )
+    turned = ours if first is None else rotated(ours, (None, first.matrix, None))
+    order, _ = _neurons(turned, theirs, outputs=False)
+    # A scale may stand between the neurons of the two, so each counts by its direction.
+    one, two, off_one, off_two = (_rows(batch, "A") for batch in (*blocks, *variances))
+    lengths = [reads.norm(dim=1, keepdim=True).clamp_min(1e-300) for reads in (one, two)]
+    off_one, off_two = (
+        uncertain.sum(dim=1) / length.squeeze(1).square()
+        for uncertain, length in zip((off_one, off_two), lengths, strict=True)
+    )
+    return find_basis(
+        torch.cat([rows[0], (one / lengths[0])[order]]),
+        torch.cat([rows[1], two / lengths[1]]),
+        permutation=False,
+        rounding=rounding,
+        fix_ones=fix_ones,
+        sizes=torch.cat([sizes, (off_one[order] + off_two).sqrt()]),
+    )
+
+
+def _last_basis(
+    ours: WeightBatch,
+    theirs: WeightBatch,
+    order: Tensor,
+    scale: Tensor | None,
+    variances: tuple[WeightBatch, WeightBatch],
+    rounding: float,
+    fix_ones: bool,
+) -> Basis | None:
+    """The basis that the MLP writes in, once its neurons are in order and have their scale."""
+    off_ours, off_theirs = (_written(batch).sum(dim=1) for batch in variances)
+    neurons = off_ours[:-1][order]
+    if scale is not None:
+        neurons = neurons / scale.flatten().square()
+    return find_basis(
+        _written(ours),
+        _written(theirs),
+        permutation=False,
+        rounding=rounding,
+        fix_ones=fix_ones,
+        sizes=(torch.cat([neurons, off_ours[-1:]]) + off_theirs).sqrt(),
+    )
+
+
+def _written(batch: WeightBatch) -> Tensor:
+    """All that an MLP may write: a row for each neuron, and the bias."""
+    return torch.cat([_rows(batch, "B"), batch["bB"][0, 0, 0, None]])
+
+
+def _neurons(ours: WeightBatch, theirs: WeightBatch, outputs: bool) -> tuple[Tensor, Tensor | None]:
+    """Their order in ours, and in their order the scales between them, if neurons have any."""
+    if "gate" in theirs:
+        order = match_neurons(_rows(ours, "gate"), _rows(theirs, "gate"))
+        return order, _scales(ours, theirs, "up", "down", order)
+    if "s" not in theirs.spec.block.axes:
+        names = ("A", "bA", "B") if outputs else ("A", "bA")
+        return match_neurons(_stacked(ours, names), _stacked(theirs, names)), None
+    features = []
+    for batch in (ours, theirs):
+        into = _stacked(batch, ("A", "bA"), plain=True)
+        size = into.norm(dim=1, keepdim=True).clamp_min(1e-300)
+        out = _rows(batch, "B") * size
+        part = [into / size, out / _rms(out)] if outputs else [into / size]
+        features.append(torch.cat(part, dim=1))
+    order = match_neurons(*features)
+    return order, _scales(ours, theirs, "A", "B", order, positive=True, outputs=outputs)
+
+
+def _scales(
+    ours: WeightBatch,
+    theirs: WeightBatch,
+    into: str,
+    out: str,
+    order: Tensor,
+    *,
+    positive: bool = False,
+    outputs: bool = True,
+) -> Tensor:
+    """The numbers by which a neuron's input is larger and its output smaller: "a 1 1" or "a 1"."""
+    a, b = _rows(ours, into)[order], _rows(theirs, into)
+    forth = (a * b).sum(1) / a.square().sum(1).clamp_min(1e-300)
+    scale = forth
+    if outputs:
+        a, b = _rows(ours, out)[order], _rows(theirs, out)
+        back = (a * b).sum(1) / a.square().sum(1).clamp_min(1e-300)
+        both = (forth + 1 / back) / 2
+        scale = torch.where(torch.isfinite(both) & (both != 0), both, forth)
+    usable = torch.isfinite(scale) & ((scale > 0) if positive else (scale != 0))
+    scale = torch.where(usable, scale, torch.ones_like(scale))
+    return scale.unsqueeze(-1) if positive else scale[:, None, None]
+
+
+def _rows(batch: WeightBatch, name: str) -> Tensor:
+    """A row for each neuron."""
+    tensor = batch[name][0, 0, 0]
+    if name in ("A", "gate", "up"):
+        return tensor.flatten(1).T  # x a (s)
+    return tensor.flatten(0, -2) if tensor.dim() > 1 else tensor.unsqueeze(1)
+
+
+def _stacked(batch: WeightBatch, names: tuple[str, ...], *, plain: bool = False) -> Tensor:
+    """Rows of several tensors beside each other, each of the same weight."""
+    parts = [
+        batch[name][0, 0, 0].flatten().unsqueeze(1) if name == "bA" else _rows(batch, name)
+        for name in names
+    ]
+    return torch.cat([part if plain else part / _rms(part) for part in parts], dim=1)
+
+
+def _rms(tensor: Tensor) -> Tensor:
+    return tensor.square().mean().sqrt().clamp_min(1e-300)
+
+
+def _back(part: Tensor, order: Tensor) -> Tensor:
+    """Parts given for the second block's units, for those of the first: out[order[i]] = in[i]."""
+    moved = torch.empty_like(part)
+    moved[order] = part
+    return moved

@@ -1,0 +1,152 @@
+"""Do two networks whose weights agree also compute the same? Run both and see.
+
+The weights were compared number by number, in a form that somebody chose; the function is what
+counts. So nothing is called equivalent before both have been run, on inputs from fresh entropy and
+on those of many more on which they differ most. What rounding does to the outputs is measured on
+both files: every stored number is moved by up to half its last digit, several times.
+"""
+
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from transformer_nfn.checkpoints import Checkpoint
+from transformer_nfn.identity.comparing.rounding import jittered
+from transformer_nfn.identity.running.function import run
+from transformer_nfn.identity.running.inputs import draw_inputs
+
+#: Times of what rounding does to the outputs, all inputs together: below AGREE they agree, above
+#: APART they are different functions, between the two nothing is decided. Honest copies are at
+#: 0.5 to 2: rounding of few outputs spreads more than that of many.
+AGREE = 2.5
+APART = 4.0
+#: The same for one input alone, of which one in dozens is far out by chance.
+AGREE_ON_ONE = 9.0
+#: Where rounding itself moves the outputs by this part of their size, nothing can be confirmed.
+BLURRED = 0.25
+#: Inputs that the most different ones are chosen from, as a multiple of those that are judged.
+_POOL = 2
+#: Roundings of each file; more where few outputs would make a chance of it.
+_JITTERS, MANY_JITTERS = 4, 10
+MANY_OUTPUTS = 256
+#: Outputs of one token that are compared; of more, some chosen by the seed.
+_OUTPUTS = 4096
+#: Parts of a sequence that are judged by themselves: a change may show at its start or end only.
+_PARTS = 4
+
+
+@dataclass(frozen=True)
+class Agreement:
+    """How far the outputs of two networks are apart, in multiples of what rounding does to them.
+
+    Attributes:
+        ratio: On all inputs together, the output and part of the sequence where it is largest.
+        ratio_on_one: On the input where it is largest.
+        rounding: What rounding does to the outputs, as a part of their size.
+        difference: How far the outputs are apart, as a part of their size.
+        inputs: How many sequences, images or sets of patches were run.
+        seed: The inputs come from it.
+    """
+
+    ratio: float
+    ratio_on_one: float
+    rounding: float
+    difference: float
+    inputs: int
+    seed: int
+
+    @property
+    def holds(self) -> bool:
+        """Whether rounding explains all that was seen."""
+        close = self.ratio <= AGREE and self.ratio_on_one <= AGREE_ON_ONE
+        return close and self.rounding <= BLURRED
+
+    @property
+    def refuted(self) -> bool:
+        """Whether rounding does not explain it by far."""
+        return self.ratio > APART and self.rounding <= BLURRED
+
+
+@torch.no_grad()
+def confirm(ours: Checkpoint, theirs: Checkpoint, *, seed: int) -> Agreement:
+    """Run two networks on inputs that nobody knew before, and compare what they say."""
+    drawn = draw_inputs(ours, theirs, seed=seed)
+    inputs = torch.cat([drawn, _most_different(ours, theirs, len(drawn) // 2, seed)])
+    random = len(drawn)
+    one, two = (_outputs(checkpoint, inputs, seed) for checkpoint in (ours, theirs))
+    few = min(out[0].numel() for out in two.values()) < MANY_OUTPUTS
+    levels = [
+        _levels(checkpoint, exact, inputs, seed, MANY_JITTERS if few else _JITTERS)
+        for checkpoint, exact in ((ours, one), (theirs, two))
+    ]
+    worst = Agreement(0.0, 0.0, 0.0, 0.0, len(inputs), seed)
+    for head, theirs_out in two.items():
+        apart = (one[head] - theirs_out).square().sum(dim=2)  # s t
+        size = theirs_out.square().sum(dim=2)
+        # What float64 itself does is no less than this.
+        level = torch.maximum(levels[0][head], levels[1][head]).clamp_min(1e-300)
+        level = torch.maximum(level, 1e-26 * size)
+        parts = [
+            _root(apart[:random, part].sum() / level[:random, part].sum())
+            for part in _parts(apart.shape[1])
+        ]
+        singles = (apart.sum(dim=1) / level.sum(dim=1)).nan_to_num(nan=torch.inf)
+        worst = Agreement(
+            max(worst.ratio, *parts),
+            max(worst.ratio_on_one, _root(singles.max())),
+            max(worst.rounding, _root(level.sum() / size.sum().clamp_min(1e-300))),
+            max(worst.difference, _root(apart.sum() / size.sum().clamp_min(1e-300))),
+            len(inputs),
+            seed,
+        )
+    return worst
+
+
+def _most_different(ours: Checkpoint, theirs: Checkpoint, count: int, seed: int) -> Tensor:
+    """Of many more random inputs those on which the outputs differ most, relative to their size."""
+    pool = torch.cat([draw_inputs(ours, theirs, seed=seed + 1 + i) for i in range(_POOL)])
+    one, two = (_outputs(checkpoint, pool, seed) for checkpoint in (ours, theirs))
+    apart = [
+        (one[head] - two[head]).flatten(1).norm(dim=1) / two[head].flatten(1).norm(dim=1)
+        for head in two
+    ]
+    return pool[torch.stack(apart).amax(dim=0).argsort(descending=True)[: max(count, 1)]]
+
+
+def _outputs(checkpoint: Checkpoint, inputs: Tensor, seed: int) -> dict[str, Tensor]:
+    """By head what a network says, "s t o"; of very many outputs of a token only some."""
+    found = {}
+    for head, out in run(checkpoint, inputs).items():
+        out = out.unsqueeze(1) if out.dim() == 2 else out
+        if out.shape[2] > _OUTPUTS:
+            generator = torch.Generator().manual_seed(seed)
+            out = out[:, :, torch.randperm(out.shape[2], generator=generator)[:_OUTPUTS]]
+        found[head] = out
+    return found
+
+
+def _levels(
+    checkpoint: Checkpoint, exact: dict[str, Tensor], inputs: Tensor, seed: int, count: int
+) -> dict[str, Float[Tensor, "s t"]]:
+    """The mean square of what rounding does to the outputs of each token, by head."""
+    sums = {head: torch.zeros(out.shape[:2], dtype=out.dtype) for head, out in exact.items()}
+    for number in range(count):
+        moved = _outputs(jittered(checkpoint, seed=seed + number), inputs, seed)
+        for head in sums:
+            sums[head] += (moved[head] - exact[head]).square().sum(dim=2)
+    return {head: total / count for head, total in sums.items()}
+
+
+def _parts(tokens: int) -> list[slice]:
+    """The whole sequence, and its parts where it is long enough to have any."""
+    whole = [slice(0, tokens)]
+    if tokens < 4 * _PARTS:
+        return whole
+    width = tokens // _PARTS
+    return [*whole, *(slice(start, start + width) for start in range(0, width * _PARTS, width))]
+
+
+def _root(square: Tensor) -> float:
+    return float(square.nan_to_num(nan=torch.inf).sqrt())

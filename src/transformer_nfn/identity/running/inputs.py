@@ -1,0 +1,75 @@
+"""Random inputs on which two networks are compared."""
+
+import secrets
+from math import prod
+
+import torch
+from torch import Tensor
+
+from transformer_nfn.checkpoints import Checkpoint
+
+#: Tokens of a sequence: positions tell far tokens apart, a wrong pairing of RoPE's coordinates
+#: shows only after some twenty.
+TOKENS = 64
+#: Sequences, images or sets of patches of one comparison.
+SEQUENCES = 16
+#: Multiplications that one run of a network may cost; larger networks see fewer sequences.
+_COST = 3e11
+
+
+def fresh_seed() -> int:
+    """A seed that nobody knew before: whoever knew it could hide in what its inputs do not see."""
+    return secrets.randbits(48)
+
+
+def draw_inputs(
+    ours: Checkpoint,
+    theirs: Checkpoint,
+    *,
+    seed: int,
+    tokens: tuple[int, ...] = (),
+    count: int | None = None,
+    length: int = TOKENS,
+) -> Tensor:
+    """Random inputs that both understand, as `function.run` takes them.
+
+    Args:
+        ours: The first network.
+        theirs: The second.
+        seed: Of the inputs.
+        tokens: Words that must occur, one in each of the first sequences.
+        count: How many sequences, images or sets of patches; as many as the network's size allows
+            if None.
+        length: Of a sequence, where nothing else says it.
+    """
+    generator = torch.Generator().manual_seed(seed)
+    name, settings = ours.family.name, ours.settings
+    if name == "vit":
+        size = settings.size("image")
+        images = (count or SEQUENCES, settings.size("colours"), size, size)
+        return torch.randn(images, generator=generator)
+    if name.startswith("zoo"):
+        width = ours.D
+        if ours.writers:
+            width = ours.files.entry("embedding.weight").shape[0]
+        patches = (count or 4 * SEQUENCES, settings.size("tokens"), width)
+        return torch.randn(patches, generator=generator)
+    words = min(c.files.entry(next(iter(c.writers))).shape[0] for c in (ours, theirs))
+    if settings.rope is None:
+        places = [c.files.entry(list(c.writers)[1]).shape[0] for c in (ours, theirs)]
+        length = min(length, *places)
+    count = count or _affordable(ours, length)
+    ids = torch.randint(0, words, (count, length), generator=generator)
+    for row, token in enumerate(token for token in tokens if token < words):
+        ids[row % count, (row // count) % length] = token
+    if name != "bert":
+        return ids
+    types = min(c.files.entry(list(c.writers)[2]).shape[0] for c in (ours, theirs))
+    return torch.stack([ids, torch.randint(0, types, ids.shape, generator=generator)], dim=1)
+
+
+def _affordable(checkpoint: Checkpoint, length: int) -> int:
+    """Sequences of a length that a network of this size is run on."""
+    size = sum(prod(entry.shape) for entry in checkpoint.files.entries.values())
+    wanted = max(1, SEQUENCES * TOKENS // length)
+    return int(min(wanted, max(2, _COST / (size * length))))

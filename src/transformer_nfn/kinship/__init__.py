@@ -1,0 +1,49 @@
+"""Who comes from whom: fingerprints, copies in disguise, near copies, series of steps."""
+
+from transformer_nfn.kinship.distances import (
+    COPY,
+    NEAR,
+    Distance,
+    Kinship,
+    Stack,
+    copy_limit,
+    distance,
+)
+from transformer_nfn.kinship.duplicates import Duplicates, Row, dedup, group_copies
+from transformer_nfn.kinship.fingerprinting import WIDTH, Fingerprint, check_choice, fingerprint
+from transformer_nfn.kinship.folders import find_checkpoints, fingerprints, natural
+from transformer_nfn.kinship.forest import Edge, Forest
+from transformer_nfn.kinship.index import Index, Neighbour, Shelf
+from transformer_nfn.kinship.picture import plot_kin
+from transformer_nfn.kinship.probes import SEED
+from transformer_nfn.kinship.series import Audit, audit_series
+
+__all__ = [
+    "COPY",
+    "NEAR",
+    "SEED",
+    "WIDTH",
+    "Audit",
+    "Distance",
+    "Duplicates",
+    "Edge",
+    "Fingerprint",
+    "Forest",
+    "Index",
+    "Kinship",
+    "Neighbour",
+    "Row",
+    "Shelf",
+    "Stack",
+    "audit_series",
+    "check_choice",
+    "copy_limit",
+    "dedup",
+    "distance",
+    "find_checkpoints",
+    "fingerprint",
+    "fingerprints",
+    "group_copies",
+    "natural",
+    "plot_kin",
+]

@@ -1,0 +1,98 @@
+"""Checkpoints under a folder, and their fingerprints, many at a time."""
+
+import os
+import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from transformer_nfn.checkpoints import CheckpointError
+from transformer_nfn.jobs import Done, Executor, InProcess
+from transformer_nfn.kinship.fingerprinting import Fingerprint, check_choice, fingerprint
+
+_INDEX = ".safetensors.index.json"
+_SHARD = re.compile(r"-\d+-of-\d+\.safetensors$")
+
+#: What passes outcomes on and shows how far they are.
+Track = Callable[[Iterator[Any]], Iterable[Any]]
+
+
+def find_checkpoints(folder: str | Path) -> list[Path]:
+    """All checkpoints under a folder, in natural order: files, and indices of shards.
+
+    Hidden files are left out, since unfinished ones are hidden; links to folders are not followed,
+    and links to files only where they stay under the folder. No file is given twice.
+
+    Raises:
+        CheckpointError: If there is no such folder, or nothing in it.
+    """
+    home = Path(folder)
+    if not home.is_dir():
+        raise CheckpointError(f"{home} is not a folder")
+    inside = home.resolve()
+    found: dict[Path, Path] = {}
+    for place, folders, names in os.walk(home):
+        folders[:] = sorted(name for name in folders if not name.startswith("."))
+        indices = [name for name in names if name.endswith(_INDEX)]
+        for name in sorted(names):
+            shard = bool(indices) and _SHARD.search(name) is not None
+            if name.startswith(".") or shard or not name.endswith((".safetensors", _INDEX)):
+                continue
+            path = Path(place, name)
+            target = Path(os.path.realpath(path))  # `resolve` ends at a link that leads to itself
+            if target.is_relative_to(inside):
+                found.setdefault(target, path)
+    if not found:
+        raise CheckpointError(f"{home} has no .safetensors files")
+    return sorted(found.values(), key=natural)
+
+
+def natural(path: str | Path) -> list[tuple[int, str]]:
+    """A sorting key that puts step-200 before step-1000.
+
+    Example:
+        >>> sorted([Path("step-1000"), Path("step-200")], key=natural)[0].name
+        'step-200'
+    """
+    words = re.findall(r"\d+|\D+", str(path))
+    return [(int(word), "") if word.isdecimal() else (-1, word) for word in words]
+
+
+def fingerprints(
+    paths: Sequence[str | Path],
+    executor: Executor | None = None,
+    track: Track = lambda outcomes: outcomes,
+    *,
+    blocks: str = "all",
+) -> tuple[list[Fingerprint], dict[str, str]]:
+    """Fingerprints of many files in their order, and what is wrong with those that have none.
+
+    Args:
+        paths: The files, or their URLs.
+        executor: Where to compute; in this process if None.
+        track: Is given the outcomes and passes them on, to show progress.
+        blocks: Which blocks are read, see `fingerprint`.
+    """
+    check_choice(blocks)  # a wrong word is reported before anything is read
+    function = partial(try_fingerprint, blocks=blocks)
+    done: dict[str | Path, Fingerprint] = {}
+    broken: dict[str | Path, str] = {}
+    for outcome in track((executor or InProcess()).run(function, paths)):
+        if not isinstance(outcome, Done):
+            broken[outcome.job] = outcome.error.strip().splitlines()[-1]
+        elif isinstance(outcome.result, str):
+            broken[outcome.job] = outcome.result
+        else:
+            done[outcome.job] = outcome.result
+    return [done[path] for path in paths if path in done], {
+        str(path): broken[path] for path in paths if path in broken
+    }
+
+
+def try_fingerprint(path: str | Path, *, blocks: str = "all") -> Fingerprint | str:
+    """A fingerprint, or why there is none; a broken file is no reason to stop."""
+    try:
+        return fingerprint(path, blocks=blocks)
+    except (CheckpointError, OSError) as error:
+        return str(error)
