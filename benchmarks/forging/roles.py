@@ -144,7 +144,7 @@ def bias_row(draft: Draft, block: Mapping[str, Tensor], name: str) -> Tensor | N
 
 def is_free_norm(checkpoint: Checkpoint) -> bool:
     """Whether the scales of the norms in the blocks can move into what reads them."""
-    return checkpoint.family.norms is not None and not checkpoint.family.post_norm
+    return checkpoint.family.norms is not None and not checkpoint.post_norm
 
 
 def head_axes(draft: Draft) -> tuple[str, ...]:

@@ -21,12 +21,12 @@ QUICK = TreeSettings(rounds=30, max_leaves=8, min_rows=5, feature_fraction=0.5)
 STOPPING = PRESETS["strong"].model_copy(update={"rounds": 60, "early_stopping": 10})
 CASES: list[tuple[Library, str, TreeSettings | str]] = [
     ("lightgbm", "statistics", STOPPING),
-    ("lightgbm", "hyperparameters", "paper"),
+    ("lightgbm", "hyperparameters", "appendix"),
     ("lightgbm", "weights", QUICK),
     ("xgboost", "invariants", STOPPING),
-    ("xgboost", "statistics", "paper"),
+    ("xgboost", "statistics", "appendix"),
     ("forest", "statistics", QUICK),
-    ("forest", "invariants", "paper"),
+    ("forest", "invariants", "appendix"),
 ]
 
 
@@ -93,7 +93,7 @@ def test_stops_early_on_validation(parts: tuple[Examples, Examples, Examples]) -
 def test_too_few_rows_for_the_paper_give_a_constant() -> None:
     train, validation, test = three_parts(small_examples(20))
     for library in ("lightgbm", "xgboost", "forest"):
-        predictor, steps = TreePredictor(library, "statistics", "paper", seed=0), list[Step]()
+        predictor, steps = TreePredictor(library, "statistics", "appendix", seed=0), list[Step]()
         predictor.fit(train, validation, watch=steps.append)
         assert np.ptp(predictor.predict(test)) < 1e-12
         assert steps[0].validation_tau == 0.0
@@ -261,7 +261,7 @@ def test_weights_that_are_not_finite_are_refused(
     train, validation, _ = parts
     broken = Examples(train.table, torch.full_like(train.weights, torch.nan), SHAPE)
     with pytest.raises(BenchError, match="not finite"):
-        TreePredictor("lightgbm", "weights", "paper", seed=0).fit(broken, validation)
+        TreePredictor("lightgbm", "weights", "appendix", seed=0).fit(broken, validation)
 
 
 def test_a_library_whose_trees_are_read_wrongly_is_noticed(
@@ -290,7 +290,7 @@ def test_a_missing_library_says_how_to_get_it(
 
 def test_what_does_not_exist_is_refused() -> None:
     for arguments, message in (
-        (("lightgbm", "spectra", "paper"), "no features 'spectra'"),
+        (("lightgbm", "spectra", "appendix"), "no features 'spectra'"),
         (("lightgbm", "weights", "best"), "no preset 'best'"),
         (("forest", "weights", "strong"), "are for boosting"),
     ):

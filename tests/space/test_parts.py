@@ -5,8 +5,8 @@ from dataclasses import replace
 
 import pytest
 import torch
-from tests.strategies import generator
 
+from tests.strategies import generator
 from transformer_nfn.layers import HeadAwareLayer
 from transformer_nfn.models.gauge import canonical
 from transformer_nfn.space import (
@@ -23,7 +23,7 @@ from transformer_nfn.space import (
     Half,
     Mlp,
     NetBatch,
-    Place,
+    NormPlace,
     Rope,
     ShapeError,
     WeightBatch,
@@ -137,7 +137,7 @@ def test_places_of_norms() -> None:
     """The same two parts: before, after, and after the sum are three functions."""
     found = []
     tokens = torch.randn(2, 4, SIZES["D"], generator=generator(3), dtype=torch.float64)
-    for place in Place:
+    for place in NormPlace:
         halves = (Half(Attention(), "layer", place), Half(Mlp("gelu"), "layer", place))
         found.append(apply_blocks(of(compose("mine", *halves)), tokens))
     assert not torch.allclose(found[0], found[1])

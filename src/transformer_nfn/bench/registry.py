@@ -43,7 +43,7 @@ class Kind:
 
     title: str
     what: str
-    origin: Literal["paper", "baseline", "control", "ours", "variant"]
+    origin: Literal["published", "baseline", "control", "ours", "variant"]
     invariant: bool
     settings: Mapping[str, Any]
     make: Callable[..., Predictor]
@@ -139,7 +139,7 @@ def _paper_trees(library: str, title: str) -> Kind:
     settings = {
         "library": library,
         "features": "weights",
-        "settings": PRESETS["paper"].model_dump(),
+        "settings": PRESETS["appendix"].model_dump(),
     }
     what = f"{title} on all weights in one row, with the paper's settings"
     return Kind(title, what, "baseline", False, settings, _trees)
@@ -177,7 +177,7 @@ MODELS: dict[str, Kind] = {
     "nfn": Kind(
         "Transformer-NFN",
         "the paper's model: one equivariant layer of 10 channels, invariant layer, MLP",
-        "paper",
+        "published",
         True,
         {},
         _nfn,

@@ -186,7 +186,7 @@ def variants_table(comparison: Comparison, experiment: str, task: str) -> str:
                 f"{comparison.mean_of(model, 'fit_seconds'):.0f}",
             ]
         )
-    return table(["variant", "τ", "paper", "parameters", "fit, CPU s"], rows)
+    return table(["variant", "τ", "in the paper", "parameters", "fit, CPU s"], rows)
 
 
 def augmentation_table(by_bound: Mapping[str, Comparison], task: str) -> str:

@@ -40,14 +40,14 @@ class TreeSettings(BaseModel):
     early_stopping: PositiveInt | None = None  # rounds without a lower error on validation
 
 
-#: "paper": appendix of the paper, the rest as the libraries have it. With fewer than 100 rows it
+#: "appendix": that of the paper, the rest as the libraries have it. With fewer than 100 rows it
 #: cannot split: that is how it is. 64 bins instead of 256 make boosting on all weights four times
 #: faster; with some thousand rows, a bin still has fewer rows than the smallest leaf.
 #: "strong": for boosting on some hundred features.
 #: "sheets": for exam sheets, slower and with fewer features at a time, since most say the same.
 PRESETS = MappingProxyType(
     {
-        "paper": TreeSettings(max_depth=10, max_leaves=256, min_rows=50, max_bin=64),
+        "appendix": TreeSettings(max_depth=10, max_leaves=256, min_rows=50, max_bin=64),
         "strong": TreeSettings(
             rounds=1000,
             max_leaves=15,

@@ -5,9 +5,9 @@ from transformer_nfn.checkpoints.config import parse_option
 from transformer_nfn.checkpoints.digests import Digests, canonical_json
 from transformer_nfn.checkpoints.errors import CheckpointError, UnreadableError
 from transformer_nfn.checkpoints.families import FAMILIES
-from transformer_nfn.checkpoints.family import Family, Writer
+from transformer_nfn.checkpoints.family import Family, WordPredictor, Writer
 from transformer_nfn.checkpoints.header import Entry, Header, read_header, read_json_object
-from transformer_nfn.checkpoints.settings import Rope, Settings
+from transformer_nfn.checkpoints.settings import Settings
 from transformer_nfn.checkpoints.tensorfiles import TensorFiles
 from transformer_nfn.checkpoints.writing import rewrite
 
@@ -20,10 +20,10 @@ __all__ = [
     "Family",
     "Head",
     "Header",
-    "Rope",
     "Settings",
     "TensorFiles",
     "UnreadableError",
+    "WordPredictor",
     "Writer",
     "canonical_json",
     "parse_option",

@@ -14,13 +14,14 @@ from transformer_nfn.checkpoints import agreement, soundness
 from transformer_nfn.checkpoints.config import read_config, read_model_type
 from transformer_nfn.checkpoints.errors import CheckpointError
 from transformer_nfn.checkpoints.families import recognise
-from transformer_nfn.checkpoints.family import Reader, Writer
+from transformer_nfn.checkpoints.family import Reader, WordPredictor, Writer
 from transformer_nfn.checkpoints.keys import read_settings
 from transformer_nfn.checkpoints.layout import pack, unpack
 from transformer_nfn.checkpoints.places import Place
 from transformer_nfn.checkpoints.settings import Settings
+from transformer_nfn.checkpoints.stored import StoredTensors
 from transformer_nfn.checkpoints.tensorfiles import TensorFiles
-from transformer_nfn.space import WeightBatch
+from transformer_nfn.space import NormPlace, WeightBatch
 
 
 @dataclass(frozen=True)
@@ -33,6 +34,7 @@ class Head:
         bias: Its bias, if there is one.
         tied: Whether the weight is the embedding's.
         own: The weight's name where it has a tensor of its own.
+        first: Whether it reads the first token only.
     """
 
     name: str
@@ -40,6 +42,7 @@ class Head:
     bias: str | None
     tied: bool
     own: str
+    first: bool
 
 
 class Checkpoint:
@@ -120,9 +123,8 @@ class Checkpoint:
                 soundness.check_head_bias(self.files, head.weight, head.bias)
         if self.hidden_head:
             soundness.check_classifier(self.files, self.hidden_head, self.D)
-        decoder = "cls.predictions.decoder.weight"
-        predicts = "cls.predictions.transform.dense.weight" in self.files
-        if predicts and decoder not in (*self.files, *self.tied_decoder):
+        decoder = f"{self.predictor.decoder}.weight" if self.predictor else ""
+        if self.predictor and decoder not in (*self.files, *self.tied_decoder):
             raise CheckpointError(
                 f"{self.path} has no {decoder}, and its config says that the embedding is not "
                 f"used for it; if it is, say --set tie_word_embeddings=true"
@@ -143,6 +145,16 @@ class Checkpoint:
     def path(self) -> Place:
         """What was opened."""
         return self.files.path
+
+    @property
+    def post_norm(self) -> bool:
+        """Whether norms stand after the sum with the residual stream."""
+        return self.spec.block.halves[0].place is NormPlace.AFTER_SUM
+
+    @property
+    def skip(self) -> bool:
+        """Whether there are skip connections; the paper's nets have none."""
+        return self.spec.block.halves[0].skip
 
     @property
     def D(self) -> int:
@@ -180,7 +192,7 @@ class Checkpoint:
         if self.family.norms is None:
             return None, None
         first, second = (self.block_name(number) + norm for norm in self.family.norms)
-        if not self.family.post_norm:
+        if not self.post_norm:
             return first, second
         if number:
             return self.block_name(number - 1) + self.family.norms[1], first
@@ -191,7 +203,7 @@ class Checkpoint:
         """The norm whose output the readers outside the blocks read."""
         if self.family.norms is None:
             return None
-        if self.family.post_norm:
+        if self.post_norm:
             return self.block_name(self.blocks - 1) + self.family.norms[1]
         return self.name(self.family.last_norm or "")
 
@@ -222,9 +234,9 @@ class Checkpoint:
             own = f"{name}.weight"
             bias = self._bias_of(reader, name)
             if own in self.files and not self._reads_pooled(name):
-                found[name] = Head(name, own, bias, False, own)
+                found[name] = Head(name, own, bias, False, own, reader.first)
             elif reader.tied and self.settings.tied and self._predicts_tokens:
-                found[name] = Head(name, self.name(reader.tied), bias, True, own)
+                found[name] = Head(name, self.name(reader.tied), bias, True, own, reader.first)
         return found
 
     def _bias_of(self, reader: Reader, name: str) -> str | None:
@@ -268,20 +280,23 @@ class Checkpoint:
             return self._is_a("LMHeadModel", "ForCausalLM")
         return bool(self.prefix) and "score.weight" not in self.files
 
+    @property
+    def predictor(self) -> WordPredictor | None:
+        """What makes words of a reader's output, where this file has that reader."""
+        predictor = self.family.predictor
+        return predictor if predictor and f"{predictor.reads}.weight" in self.files else None
+
     @cached_property
     def tied_decoder(self) -> dict[str, str]:
-        """BERT's decoder where it is the word embedding: names of its own, and what they share.
+        """A predictor's decoder where it is the word embedding: its own names, what they share.
 
         It reads no stream, but must stay as it is where the embedding changes.
         """
-        if self.family.name != "bert" or "cls.predictions.transform.dense.weight" not in self.files:
+        if (predictor := self.predictor) is None:
             return {}
-        shared = {
-            "cls.predictions.decoder.weight": self.name("embeddings.word_embeddings.weight"),
-            "cls.predictions.decoder.bias": "cls.predictions.bias",
-        }
-        if not self.settings.tied:
-            del shared["cls.predictions.decoder.weight"]
+        shared = {f"{predictor.decoder}.bias": predictor.bias}
+        if self.settings.tied:
+            shared[f"{predictor.decoder}.weight"] = self.name(predictor.tied)
         return {own: of for own, of in shared.items() if own not in self.files}
 
     @cached_property
@@ -332,6 +347,11 @@ class Checkpoint:
         return not heads and not self.pooled_heads
 
     # -------------------------------------------------------------------------------- tensors
+
+    @property
+    def stored(self) -> StoredTensors:
+        """Its tensors by the names of the family's table."""
+        return StoredTensors(self.files, self.prefix)
 
     def block(self, number: int, dtype: torch.dtype | None = torch.float64) -> WeightBatch:
         """The weights of a block, biases of queries, keys and values as the last input row."""

@@ -8,7 +8,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from transformer_nfn.checkpoints.keys import Keys
-from transformer_nfn.space import Block
+from transformer_nfn.checkpoints.settings import Settings
+from transformer_nfn.space import Block, Embedding, Inputs
 
 
 @dataclass(frozen=True)
@@ -53,12 +54,33 @@ class Reader:
         own: The name stands without the family's prefix, as heads do.
         tied: The embedding it shares its weight with where the file has none of its own.
         bias: Whether it may have a bias, or only in models of these names.
+        first: It reads the first token only.
     """
 
     name: str
     own: bool = False
     tied: str | None = None
     bias: bool | tuple[str, ...] = True
+    first: bool = False
+
+
+@dataclass(frozen=True)
+class WordPredictor:
+    """What makes words of a reader's output: activation, norm, decoder.
+
+    Attributes:
+        reads: The reader, a layer of its own name in the file.
+        norm: The norm after its activation.
+        decoder: The layer that gives a number for each word.
+        tied: The embedding whose rows are the decoder's, where it has none of its own.
+        bias: Where the decoder's bias stands, where it has none of its own.
+    """
+
+    reads: str
+    norm: str
+    decoder: str
+    tied: str
+    bias: str
 
 
 @dataclass(frozen=True)
@@ -71,16 +93,15 @@ class Family:
         prefixes: What may stand before all names but those of heads.
         probe: A name, after a prefix, that only this family has.
         block: The name of block i, ``"h.{}."``.
-        declared: The block's declaration for a given activation.
+        block_of: The block's parts, and where its norms stand, for the settings of a file.
         matrices: The tensors of a block.
         norms: The norms of a block: before (or, post-norm, after) attention and MLP.
         norm_shifts: Norms may have a shift beside their scale.
         first_norm: The norm of the embeddings, post-norm only.
         last_norm: The norm before the readers, pre-norm only.
-        post_norm: Norms stand after the sum with the residual stream.
-        skip: There are skip connections; not in the paper's nets.
-        writers: Everything else that writes into the stream.
+        embeddings: What makes tokens of the inputs, step by step.
         readers: Everything else that reads from it.
+        predictor: What makes words of what a reader gives, if there is such a reader.
         pooled: Layers that read what `pooler.dense` makes of the first token, not the stream.
         behind: Beginnings of names of tensors that read what a reader gives.
         ignored: Endings of names that are no weights.
@@ -92,20 +113,30 @@ class Family:
     prefixes: tuple[str, ...]
     probe: str
     block: str
-    declared: Callable[[str], Block]
+    block_of: Callable[[Settings], Block]
     matrices: tuple[Matrix, ...]
     norms: tuple[str, str] | None
     norm_shifts: bool = True
     first_norm: str | None = None
     last_norm: str | None = None
-    post_norm: bool = False
-    skip: bool = True
-    writers: tuple[Writer, ...] = ()
+    embeddings: tuple[Embedding, ...] = ()
     readers: tuple[Reader, ...] = ()
+    predictor: WordPredictor | None = None
     pooled: tuple[str, ...] = ()
     behind: tuple[str, ...] = ()
     ignored: tuple[str, ...] = field(default=())
     output_bias: bool = True
+
+    @property
+    def writers(self) -> tuple[Writer, ...]:
+        """Everything else that writes into the stream: the tensors of its embeddings."""
+        steps = (step.tensors.items() for step in self.embeddings)
+        return tuple(Writer(name, axes) for tensors in steps for name, axes in tensors)
+
+    @property
+    def inputs(self) -> Inputs:
+        """What a network of it is given."""
+        return next(step.inputs for step in self.embeddings if step.inputs is not None)
 
     @property
     def model_types(self) -> tuple[str, ...]:

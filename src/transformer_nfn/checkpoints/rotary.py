@@ -5,7 +5,7 @@ from typing import Any
 
 from transformer_nfn.checkpoints.errors import CheckpointError
 from transformer_nfn.checkpoints.keys import Key, as_float, setting
-from transformer_nfn.checkpoints.settings import Rope
+from transformer_nfn.space import Rope
 
 ROPE = (
     "rope_parameters",

@@ -3,21 +3,7 @@
 from dataclasses import dataclass
 from typing import Any, Literal
 
-
-@dataclass(frozen=True)
-class Rope:
-    """Rotary positions: base, and how long contexts change its frequencies.
-
-    Attributes:
-        theta: The base.
-        kind: `default`, `linear`, `llama3`, …
-        options: All else that the kind's frequencies come from, by name; also the longest context
-            where the kind looks at it.
-    """
-
-    theta: float
-    kind: str = "default"
-    options: tuple[tuple[str, float | tuple[float, ...]], ...] = ()
+from transformer_nfn.space import Rope
 
 
 @dataclass(frozen=True)

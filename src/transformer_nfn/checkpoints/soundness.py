@@ -81,7 +81,7 @@ def read_spec(files: TensorFiles, family: Family, block: str, settings: Settings
             f"its output has {values} rows"
         )
     sizes = {"D": D, "D_k": queries // heads, "D_v": values // heads, "D_A": D_A}
-    declared = family.declared(settings.activation)
+    declared = family.block_of(settings)
     if "g" in declared.axes:
         sizes |= {"groups": groups, "heads_per_group": heads // groups}
     else:

@@ -19,13 +19,12 @@ from transformer_nfn.identity.inspection import BlockHealth, Inspection, inspect
 from transformer_nfn.identity.matching.networks import match
 from transformer_nfn.identity.picture import plot_heads
 from transformer_nfn.identity.running.confirmation import Agreement, confirm
-from transformer_nfn.identity.running.function import ACTIVATIONS, frequencies, run
+from transformer_nfn.identity.running.function import run
 from transformer_nfn.identity.running.witness import Witness, find_witness
 from transformer_nfn.identity.verdict import Answer, Verdict, same
 from transformer_nfn.identity.verification import Verification, verify
 
 __all__ = [
-    "ACTIVATIONS",
     "PARTS",
     "Agreement",
     "Answer",
@@ -43,7 +42,6 @@ __all__ = [
     "check_element",
     "confirm",
     "find_witness",
-    "frequencies",
     "inspect_checkpoint",
     "load_certificate",
     "match",

@@ -75,7 +75,7 @@ def inspect_checkpoint(
         health.append(_health(checkpoint, number))
         progress(number + 1)
     settings = checkpoint.settings
-    place = "after each sum" if checkpoint.family.post_norm else "before each half"
+    place = "after each sum" if checkpoint.post_norm else "before each half"
     inside = {
         checkpoint.block_name(number) + name
         for number in range(checkpoint.blocks)

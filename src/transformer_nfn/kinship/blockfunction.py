@@ -13,8 +13,8 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.nn import functional as F
 
-from transformer_nfn.checkpoints import Checkpoint, Rope
-from transformer_nfn.identity import ACTIVATIONS, frequencies
+from transformer_nfn.checkpoints import Checkpoint, CheckpointError
+from transformer_nfn.space import ACTIVATIONS, Rope, UnknownFunctionError
 
 #: Bytes of a matrix that are in memory at a time; they stay in the processor's cache as well.
 SLICE = 2**22
@@ -67,7 +67,7 @@ def attention_of(checkpoint: Checkpoint, number: int, plain: Float[Tensor, "p x"
     # Attention weights sum to 1, so a constant of the values stays as it is, once for each head.
     constant = constant.repeat_interleave(heads // groups, dim=0).flatten()
     given_rows = [mixed, constant[None]]
-    if not checkpoint.family.skip:
+    if not checkpoint.skip:
         given_rows.append(v.repeat_interleave(heads // groups, dim=1).flatten(1))
     rows, bias = _write(checkpoint, number, "O", torch.cat(given_rows))
     return Written(rows[:count], rows[count] + bias, rows[-count:])
@@ -188,7 +188,11 @@ def _turned(x: Float[Tensor, "t ..."], rope: Rope) -> Float[Tensor, "t ..."]:
         # Kinds that stretch long contexts; any frequencies are invariant, and the kind is part of
         # the fingerprint's shape.
         rope = replace(rope, kind="default")
-    angles = torch.outer(torch.arange(len(x)).double(), frequencies(rope, 2 * half))  # t k/2
+    try:
+        frequencies = rope.frequencies(2 * half)
+    except UnknownFunctionError as error:
+        raise CheckpointError(str(error)) from None
+    angles = torch.outer(torch.arange(len(x)).double(), frequencies)  # t k/2
     angles = angles.view(len(x), *(1,) * (x.dim() - 2), half)
     cos, sin = angles.cos().to(x.dtype), angles.sin().to(x.dtype)
     a, b = x[..., :half], x[..., half : 2 * half]

@@ -142,7 +142,7 @@ def check_choice(blocks: str) -> list[str]:
 def chosen_blocks(checkpoint: Checkpoint, blocks: str) -> list[int] | None:
     """Numbers of the blocks that are read; None if the checkpoint is read whole."""
     words = check_choice(blocks)
-    if blocks == "all" or not checkpoint.family.skip:
+    if blocks == "all" or not checkpoint.skip:
         return None
     return sorted({CHOICES[word](checkpoint.blocks) for word in words})
 
@@ -168,7 +168,7 @@ def _parts(
 ) -> Iterator[tuple[str, Tensor]]:
     probes = make_probes(checkpoint, dtype)
     plain = probes.plain
-    skip = checkpoint.family.skip
+    skip = checkpoint.skip
     for number in range(checkpoint.blocks) if chosen is None else chosen:
         for name, half in (("attention", attention_of), ("mlp", mlp_of)):
             written = half(checkpoint, number, plain)

@@ -11,7 +11,7 @@ from transformer_nfn.space import (
     Block,
     Half,
     NetBatch,
-    Place,
+    NormPlace,
     ShapeError,
     WeightBatch,
     unit_neurons,
@@ -65,7 +65,7 @@ def check_halves(block: Block) -> None:
 
 
 def _only_read_by_a_norm(half: Half) -> bool:
-    return not half.skip and half.place is Place.AFTER
+    return not half.skip and half.place is NormPlace.AFTER
 
 
 def _written(tensor: Tensor) -> Tensor:

@@ -8,7 +8,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from transformer_nfn.layers import Messages, NodeEncoder, Standardised, pooled, seeded_linear
-from transformer_nfn.models.headnetconfig import HeadNetConfig, Place
+from transformer_nfn.models.headnetconfig import HeadNetConfig, NormPlace
 from transformer_nfn.models.netgraph import by_block, net_graph
 from transformer_nfn.models.parts import WeightModel
 from transformer_nfn.space import NetBatch, ShapeError
@@ -103,7 +103,7 @@ class HeadNet(WeightModel):
             for part, some in self._parts(inputs).items()
         }
 
-        def of(place: Place) -> Tensor:
+        def of(place: NormPlace) -> Tensor:
             some = numbers[place.part]
             return some[:, place.block] if by_block(place.part) else some
 

@@ -20,7 +20,7 @@ _TOGETHER: tuple[dict[str, int], ...] = (
 )
 
 
-class Place(NamedTuple):
+class NormPlace(NamedTuple):
     """A set of nodes or edges: a part of the graph, and the block where it has blocks."""
 
     part: str
@@ -35,9 +35,9 @@ class Place(NamedTuple):
 class Edges(NamedTuple):
     """A set of edges, and the nodes on both sides."""
 
-    place: Place
-    senders: Place
-    receivers: Place
+    place: NormPlace
+    senders: NormPlace
+    receivers: NormPlace
 
 
 class HeadNetConfig(BaseModel):
@@ -95,24 +95,24 @@ class HeadNetConfig(BaseModel):
         """How many blocks the networks have."""
         return self.shapes["heads"][0]
 
-    def nodes(self) -> Iterator[Place]:
+    def nodes(self) -> Iterator[NormPlace]:
         """All sets of nodes."""
         for part, shape in self.shapes.items():
             if "_to_" not in part and part != "whole":
                 for block in range(shape[0] if by_block(part) else 1):
-                    yield Place(part, block)
+                    yield NormPlace(part, block)
 
     def edges(self) -> Iterator[Edges]:
         """All sets of edges, in the order of the network."""
         if "inputs" in self.shapes:
-            yield Edges(Place("inputs_to_heads"), Place("inputs"), Place("heads"))
+            yield Edges(NormPlace("inputs_to_heads"), NormPlace("inputs"), NormPlace("heads"))
         for block in range(self.blocks):
-            heads, neurons = Place("heads", block), Place("neurons", block)
-            yield Edges(Place("heads_to_neurons", block), heads, neurons)
+            heads, neurons = NormPlace("heads", block), NormPlace("neurons", block)
+            yield Edges(NormPlace("heads_to_neurons", block), heads, neurons)
             if block + 1 < self.blocks:
-                after = Place("heads", block + 1)
-                yield Edges(Place("neurons_to_heads", block), neurons, after)
+                after = NormPlace("heads", block + 1)
+                yield Edges(NormPlace("neurons_to_heads", block), neurons, after)
         if "hidden" in self.shapes:
-            last = Place("neurons", self.blocks - 1)
-            yield Edges(Place("neurons_to_hidden"), last, Place("hidden"))
-            yield Edges(Place("hidden_to_classes"), Place("hidden"), Place("classes"))
+            last = NormPlace("neurons", self.blocks - 1)
+            yield Edges(NormPlace("neurons_to_hidden"), last, NormPlace("hidden"))
+            yield Edges(NormPlace("hidden_to_classes"), NormPlace("hidden"), NormPlace("classes"))

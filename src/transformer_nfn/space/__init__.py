@@ -30,7 +30,20 @@ from transformer_nfn.space.functions import layer_norm, rms_norm, sine_positions
 from transformer_nfn.space.net import NetBatch, apply_blocks, apply_net, apply_paper_net
 from transformer_nfn.space.parts.activations import ACTIVATIONS
 from transformer_nfn.space.parts.attention import Attention
-from transformer_nfn.space.parts.half import Half, Place
+from transformer_nfn.space.parts.embedding import (
+    ClassToken,
+    Embedding,
+    FixedPositions,
+    Inputs,
+    Patches,
+    PatchPositions,
+    Positions,
+    Projection,
+    TokenTypes,
+    Words,
+    token_ids,
+)
+from transformer_nfn.space.parts.half import Half, NormPlace
 from transformer_nfn.space.parts.mlp import GatedMlp, Mlp, unit_neurons
 from transformer_nfn.space.parts.part import Part
 from transformer_nfn.space.parts.rotary import Rope
@@ -56,22 +69,32 @@ __all__ = [
     "Block",
     "BlockFunction",
     "BlockSpec",
+    "ClassToken",
     "DeclarationError",
+    "Embedding",
     "Factor",
+    "FixedPositions",
     "GatedMlp",
     "Half",
     "Index",
+    "Inputs",
     "Kind",
     "Mlp",
     "NetBatch",
+    "NormPlace",
     "Part",
-    "Place",
+    "PatchPositions",
+    "Patches",
+    "Positions",
     "Product",
+    "Projection",
     "Rope",
     "RowView",
     "ShapeError",
+    "TokenTypes",
     "UnknownFunctionError",
     "WeightBatch",
+    "Words",
     "apply_blocks",
     "apply_net",
     "apply_paper_net",
@@ -87,5 +110,6 @@ __all__ = [
     "rotary",
     "scaled",
     "sine_positions",
+    "token_ids",
     "unit_neurons",
 ]

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from transformer_nfn.space.axes import RESERVED, Axis, Index, Kind, parse_indices
 from transformer_nfn.space.errors import DeclarationError
-from transformer_nfn.space.parts.half import Half, Place
+from transformer_nfn.space.parts.half import Half, NormPlace
 
 #: What a block computes: (tensors of one block, tokens "n t x", epsilon of its norms) -> tokens.
 BlockFunction = Callable[[Mapping[str, Tensor], Tensor, float], Tensor]
@@ -92,7 +92,7 @@ class Block:
 
     def norm_read_by(self, half: int) -> Half:
         """The half whose norm a half reads: its own, or the one before, or the last of a block."""
-        return self.halves[half if self.halves[half].place is Place.BEFORE else half - 1]
+        return self.halves[half if self.halves[half].place is NormPlace.BEFORE else half - 1]
 
     @property
     def pointwise(self) -> tuple[str, ...]:
@@ -108,9 +108,9 @@ class Block:
         known = (Kind.FREE, Kind.PERMUTED, Kind.LINEAR)
         return all(axis.kind in known for axis in self.axes.values())
 
-    def to_dict(self) -> dict[str, Any]:
-        """The declaration as plain data, without a function of its own."""
-        data = {
+    def tables(self) -> dict[str, Any]:
+        """Its name, axes, tensors and products as plain data: all that weights depend on."""
+        return {
             "name": self.name,
             "axes": {
                 label: {"kind": axis.kind.value, "size": axis.size, "per": " ".join(axis.per)}
@@ -119,7 +119,12 @@ class Block:
             "tensors": {name: _join(indices) for name, indices in self.tensors.items()},
             "products": {name: str(product) for name, product in self.products.items()},
         }
-        return data | ({"halves": [half.to_dict() for half in self.halves]} if self.halves else {})
+
+    def to_dict(self) -> dict[str, Any]:
+        """The declaration as plain data, with its parts, but without a function of its own."""
+        return self.tables() | (
+            {"halves": [half.to_dict() for half in self.halves]} if self.halves else {}
+        )
 
     @staticmethod
     def from_dict(data: Mapping[str, Any]) -> "Block":

@@ -7,7 +7,7 @@ from types import MappingProxyType
 
 from transformer_nfn.space.block import compose
 from transformer_nfn.space.parts.attention import Attention
-from transformer_nfn.space.parts.half import Half, Place
+from transformer_nfn.space.parts.half import Half, NormPlace
 from transformer_nfn.space.parts.mlp import GatedMlp, Mlp
 
 #: The paper's block: no skip connection, so the attention's output `r` is permuted too (π_O).
@@ -16,9 +16,12 @@ from transformer_nfn.space.parts.mlp import GatedMlp, Mlp
 PAPER = compose(
     "paper",
     Half(
-        Attention(bias_row=False, output="r", output_bias=False), "layer", Place.AFTER, skip=False
+        Attention(bias_row=False, output="r", output_bias=False),
+        "layer",
+        NormPlace.AFTER,
+        skip=False,
     ),
-    Half(Mlp("relu", input="r"), "layer", Place.AFTER, skip=False),
+    Half(Mlp("relu", input="r"), "layer", NormPlace.AFTER, skip=False),
 )
 
 #: GPT-2, ViT: the attention writes into the residual stream, whose basis is one for the whole
@@ -46,13 +49,13 @@ GROUPED = compose(
 
 #: `RESIDUAL` with ReLU between A and B, where each neuron has a positive scale of its own. For
 #: identity, not for layers.
-RELU = compose("relu", Half(Attention(), "layer"), Half(Mlp("relu", scales=True), "layer"))
+RELU = compose("residual_relu", Half(Attention(), "layer"), Half(Mlp("relu", scales=True), "layer"))
 
 #: The Llama family as it is: rotary positions, grouped queries, a gated MLP whose linear branch
 #: has a nonzero scale for each neuron, and biases (Qwen2) as a last input row, zero where a file
 #: has none. For identity, not for layers.
 ROTARY = compose(
-    "rotary",
+    "rotary_gated",
     Half(Attention(grouped=True, rotary=True), "rms"),
     Half(GatedMlp("silu", bias_row=True, scales=True), "rms"),
 )

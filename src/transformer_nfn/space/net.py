@@ -10,7 +10,7 @@ from torch import Tensor
 
 from transformer_nfn.space.errors import ShapeError
 from transformer_nfn.space.functions import layer_norm, per_net, rms_norm, sine_positions
-from transformer_nfn.space.parts.half import Place
+from transformer_nfn.space.parts.half import NormPlace
 from transformer_nfn.space.weights import WeightBatch
 
 
@@ -105,11 +105,11 @@ def apply_net(
     tokens = _embed(net, inputs)
     first = block.halves[0]
     norm = layer_norm if first.centred else rms_norm
-    if first.place is not Place.BEFORE:
+    if first.place is not NormPlace.BEFORE:
         tokens = norm(tokens, eps)
     tokens = tokens.expand(net.blocks.networks, *tokens.shape[-3:])  # n s t x
     tokens = apply_blocks(net.blocks, tokens, eps)
-    if first.place is Place.BEFORE:
+    if first.place is NormPlace.BEFORE:
         tokens = norm(tokens, eps)
     c = net.classifier
     hidden = per_net(tokens.mean(dim=2), c["weight1"], c["bias1"]).relu()

@@ -75,7 +75,7 @@ class BlockSpec:
         return (
             isinstance(other, BlockSpec)
             and self.sizes == other.sizes
-            and (self.block is other.block or self.block.to_dict() == other.block.to_dict())
+            and (self.block is other.block or self.block.tables() == other.block.tables())
         )
 
     def __hash__(self) -> int:

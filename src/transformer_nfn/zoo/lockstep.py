@@ -75,13 +75,12 @@ class Lockstep:
             x.view(n, b, t, D).add_(offset.unsqueeze(1))
         else:
             torch.add(inputs, self.positions, out=x.view(n, b, t, D))
-        paper = shape.block == "paper"
         for number in range(shape.blocks):
             normed = self._norm(f"first{number}", x)
             y = self._drop(2 * number, self._attention(number, normed))
-            x = y if paper else self._sum(f"skip{number}", x, y)
+            x = self._sum(f"skip{number}", x, y) if shape.skip else y
             y = self._drop(2 * number + 1, self._mlp(number, self._norm(f"second{number}", x)))
-            x = y if paper else self._sum(f"skipped{number}", x, y)
+            x = self._sum(f"skipped{number}", x, y) if shape.skip else y
         x = self._norm("last", x)
         weighted = self._buffer("product", n, self.rows, D).view(n * b, t, D)
         torch.mul(x.view(n * b, t, D), self._pool, out=weighted)
@@ -105,14 +104,14 @@ class Lockstep:
         gx = self._buffer("g last", n * b, t, D)
         torch.mul(self._pool, g.view(n * b, 1, D), out=gx)
         gx = self._norm_backward("last", gx.view(n, self.rows, D))
-        paper = shape.block == "paper"
+        alone = not shape.skip
         for number in reversed(range(shape.blocks)):
-            gy = self._mlp_backward(number, self._drop_backward(2 * number + 1, gx, paper))
+            gy = self._mlp_backward(number, self._drop_backward(2 * number + 1, gx, alone))
             gy = self._norm_backward(f"second{number}", gy)
-            gx = gy if paper else gx.add_(gy)
-            gy = self._attention_backward(number, self._drop_backward(2 * number, gx, paper))
+            gx = gy if alone else gx.add_(gy)
+            gy = self._attention_backward(number, self._drop_backward(2 * number, gx, alone))
             gy = self._norm_backward(f"first{number}", gy)
-            gx = gy if paper else gx.add_(gy)
+            gx = gy if alone else gx.add_(gy)
         if shape.inputs:
             inputs = self._inputs.flatten(1, 2)
             self._linear_weight(inputs, gx, d["embedding"], d["embedding_bias"])
@@ -184,7 +183,7 @@ class Lockstep:
         hidden = self._buffer(f"hidden{number}", self.nets, self.rows, self.shape.D_A)
         torch.bmm(x, w[f"A{number}"], out=hidden)
         hidden.add_(w[f"bA{number}"].unsqueeze(1))
-        if self.shape.block == "paper":
+        if self.shape.rectified:
             active = hidden.clamp_min_(0)
         else:
             active = self._buffer(f"active{number}", *hidden.shape)
@@ -194,12 +193,11 @@ class Lockstep:
 
     def _mlp_backward(self, number: int, g: Float[Tensor, "n rows x"]) -> Float[Tensor, "n rows x"]:
         w, d, hidden = self.weights, self.gradient, self._buffers[f"hidden{number}"]
-        paper = self.shape.block == "paper"
-        active = hidden if paper else self._buffers[f"active{number}"]
+        active = hidden if self.shape.rectified else self._buffers[f"active{number}"]
         self._linear_weight(active, g, d[f"B{number}"], d[f"bB{number}"])
         gh = self._buffer("g hidden", *hidden.shape)
         torch.bmm(g, w[f"B{number}"].transpose(1, 2), out=gh)
-        if paper:
+        if self.shape.rectified:
             torch.ops.aten.threshold_backward.grad_input(gh, hidden, 0, grad_input=gh)
         else:
             torch.ops.aten.gelu_backward.grad_input(gh, hidden, grad_input=gh)

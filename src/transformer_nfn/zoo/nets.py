@@ -3,14 +3,15 @@
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 from math import prod
-from typing import Annotated, Literal, NamedTuple
+from types import MappingProxyType
+from typing import Annotated, NamedTuple
 
 import torch
 from jaxtyping import Float
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 from torch import Tensor
 
-from transformer_nfn.space import BLOCKS, BlockSpec, NetBatch, ShapeError, WeightBatch
+from transformer_nfn.space import PAPER, RESIDUAL, BlockSpec, Mlp, NetBatch, ShapeError, WeightBatch
 
 #: Largest sizes of a net: what describes one may come from anywhere, and tensors are laid out one
 #: by one.
@@ -44,6 +45,17 @@ def views(
     }
 
 
+def _trainable(name: str) -> str:
+    if name not in TRAINABLE:
+        raise ValueError(f"{name!r:.60} is none of the blocks that are trained: {[*TRAINABLE]}")
+    return name
+
+
+#: The blocks that a zoo's nets may have, by name, and such a name in a recipe.
+TRAINABLE = MappingProxyType({block.name: block for block in (PAPER, RESIDUAL)})
+ZooBlock = Annotated[str, AfterValidator(_trainable)]
+
+
 class NetShape(BaseModel):
     """Sizes of a zoo net: embedding of p inputs, or none, blocks, and a classifier.
 
@@ -56,7 +68,7 @@ class NetShape(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    block: Literal["paper", "residual"] = "paper"
+    block: ZooBlock = PAPER.name
     tokens: _Size
     inputs: Annotated[
         int, Field(ge=0, le=MOST)
@@ -84,8 +96,24 @@ class NetShape(BaseModel):
         """The blocks' declaration with its sizes."""
         width = self.head_width
         return BlockSpec(
-            BLOCKS[self.block], D=self.D, heads=self.heads, D_k=width, D_v=width, D_A=self.D_A
+            TRAINABLE[self.block], D=self.D, heads=self.heads, D_k=width, D_v=width, D_A=self.D_A
         )
+
+    @cached_property
+    def biased(self) -> bool:
+        """Whether the attention has biases."""
+        return "bO" in self.spec.block.tensors
+
+    @cached_property
+    def skip(self) -> bool:
+        """Whether there are skip connections."""
+        return self.spec.block.halves[0].skip
+
+    @cached_property
+    def rectified(self) -> bool:
+        """Whether the MLP has ReLU; else it has GELU."""
+        mlp = self.spec.block.halves[1].part
+        return isinstance(mlp, Mlp) and mlp.homogeneous
 
     @cached_property
     def trained(self) -> dict[str, Entry]:
@@ -96,10 +124,10 @@ class NetShape(BaseModel):
             shapes |= {"embedding": (self.inputs, D), "embedding_bias": (D,)}
         for number in range(self.blocks):
             block: dict[str, tuple[int, ...]] = {"QKV": (D, 3 * D)}
-            if self.block == "residual":
+            if self.biased:
                 block |= {"bQKV": (3 * D,)}
             block |= {"O": (D, D)}
-            if self.block == "residual":
+            if self.biased:
                 block |= {"bO": (D,)}
             block |= {"A": (D, D_A), "bA": (D_A,), "B": (D_A, D), "bB": (D,)}
             shapes |= {f"{name}{number}": shape for name, shape in block.items()}
@@ -153,7 +181,7 @@ class NetShape(BaseModel):
         parts: list[Tensor] = []
         for number in range(self.blocks):
             fused = w[f"QKV{number}"]  # n x (3 h k)
-            if self.block == "residual":
+            if self.biased:
                 fused = torch.cat([fused, w[f"bQKV{number}"].unsqueeze(1)], dim=1)
             q, key, v = fused.reshape(*fused.shape[:2], 3, h, k).permute(
                 2, 0, 3, 1, 4

@@ -14,7 +14,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from transformer_nfn.space import sine_positions
+from transformer_nfn.space import PAPER, sine_positions
 from transformer_nfn.zoo.errors import StoreError
 from transformer_nfn.zoo.nets import NetShape
 from transformer_nfn.zoo.publishedcsv import FILE, PublishedTask
@@ -140,8 +140,8 @@ def published_row(state: Mapping[str, Tensor], shape: NetShape) -> Float[Tensor,
     Raises:
         StoreError: If keys, shapes, dtypes or positions are not those of such a net.
     """
-    if shape.block != "paper":
-        raise StoreError(f"the published nets are of the block 'paper', not {shape.block!r}")
+    if shape.block != PAPER.name:
+        raise StoreError(f"the published nets are of the block {PAPER.name!r}, not {shape.block!r}")
     wanted = {name: _published(name, dims) for name, (_, dims) in shape.stored.items()}
     sizes = dict(wanted.values())
     if shape.inputs and _POSITIONS in state:

@@ -11,8 +11,9 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
+from transformer_nfn.space import PAPER
 from transformer_nfn.zoo.errors import RecipeError
-from transformer_nfn.zoo.nets import NetShape
+from transformer_nfn.zoo.nets import NetShape, ZooBlock
 from transformer_nfn.zoo.optimizers import OptimizerName
 from transformer_nfn.zoo.runs import Hyperparameters, Run, content_hash, derived_seed
 
@@ -106,7 +107,7 @@ class Recipe(_Strict):
     description: str
     task: Literal["digits", "mnist", "ag_news"]
     patch: int | None = Field(default=None, gt=0)  # side in pixels; None for text
-    block: Literal["paper", "residual"] = "paper"
+    block: ZooBlock = PAPER.name
     D: int = Field(default=32, gt=0)
     heads: int = Field(default=2, gt=0)
     D_A: int = Field(default=64, gt=0)

@@ -179,12 +179,12 @@ def _dot_axes(
         else:
             axes.set_yticklabels([*(model_named(model).title for model in rows), *headers.values()])
             for label, model in zip(axes.get_yticklabels(), rows, strict=False):
-                if model_named(model).origin == "paper":
+                if model_named(model).origin == "published":
                     label.set(weight="bold", color=look_of(model).colour)
             for label in axes.get_yticklabels()[len(rows) :]:
                 label.set(style="italic", color=GREY, size=SMALL)
         for model, row in rows.items():
-            paper = model_named(model).origin == "paper"
+            paper = model_named(model).origin == "published"
             if paper:
                 axes.axhspan(row - 0.5, row + 0.5, color=_BAND, zorder=0, linewidth=0)
             axes.axhline(row, color="#e6e6e6", linewidth=0.8, zorder=0.5)

@@ -71,7 +71,7 @@ def line_picture(
         for line in lines:
             look = look_of(line.model)
             kind = model_named(line.model)
-            paper = kind.origin == "paper"
+            paper = kind.origin == "published"
             number = count[kind.origin] = count.get(kind.origin, -1) + 1
             axes.plot(
                 line.x,

@@ -64,7 +64,7 @@ def scatter(comparison: Comparison) -> bytes:
             axes.locator_params(nbins=5 if side > 2.6 else 4, steps=[1, 2, 2.5, 5, 10])
             axes.tick_params(labelsize=11, length=3, labelbottom=True)
             name = wrapped(model_named(model).title, int(side * 9))
-            weight = "bold" if model_named(model).origin == "paper" else "normal"
+            weight = "bold" if model_named(model).origin == "published" else "normal"
             axes.set_title(name, loc="left", color=look.colour, fontsize=11.5, weight=weight)
             axes.text(
                 0.97,

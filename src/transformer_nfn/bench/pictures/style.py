@@ -51,7 +51,7 @@ class Look(NamedTuple):
 
 
 LOOKS = {
-    "paper": Look("the paper's model", "#d55e00", "D"),
+    "published": Look("the paper's model", "#d55e00", "D"),
     "baseline": Look("its baselines", "#0072b2", "o"),
     "control": Look("controls", "#4d4d4d", "s"),
     "ours": Look("ours", "#009e73", "P"),

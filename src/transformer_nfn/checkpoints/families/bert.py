@@ -1,8 +1,9 @@
 """BERT: norms after each sum with the residual stream."""
 
-from transformer_nfn.checkpoints.families.residual import declared, encoder_matrices
-from transformer_nfn.checkpoints.family import Family, Reader, Writer
+from transformer_nfn.checkpoints.families.residual import encoder_matrices, post_norm_block
+from transformer_nfn.checkpoints.family import Family, Reader, WordPredictor
 from transformer_nfn.checkpoints.keys import ACTIVATIONS, Key, Keys
+from transformer_nfn.space import Positions, TokenTypes, Words
 
 KEYS = Keys(
     fixed={"norm": "layer", "causal": False, "groups": None},
@@ -40,28 +41,36 @@ KEYS = Keys(
     ),
 )
 
+PREDICTOR = WordPredictor(
+    reads="cls.predictions.transform.dense",
+    norm="cls.predictions.transform.LayerNorm",
+    decoder="cls.predictions.decoder",
+    tied="embeddings.word_embeddings.weight",
+    bias="cls.predictions.bias",
+)
+
 BERT = Family(
     name="bert",
     keys={"bert": KEYS},
     prefixes=("bert.", ""),
     probe="encoder.layer.0.attention.self.query.weight",
     block="encoder.layer.{}.",
-    declared=declared,
+    block_of=post_norm_block,
     matrices=encoder_matrices("attention.self"),
     norms=("attention.output.LayerNorm", "output.LayerNorm"),
     first_norm="embeddings.LayerNorm",
-    post_norm=True,
-    writers=(
-        Writer("embeddings.word_embeddings.weight", "t x"),
-        Writer("embeddings.position_embeddings.weight", "t x"),
-        Writer("embeddings.token_type_embeddings.weight", "t x"),
+    embeddings=(
+        Words("embeddings.word_embeddings.weight"),
+        Positions("embeddings.position_embeddings.weight"),
+        TokenTypes("embeddings.token_type_embeddings.weight"),
     ),
     readers=(
-        Reader("pooler.dense"),
-        Reader("cls.predictions.transform.dense", own=True),
+        Reader("pooler.dense", first=True),
+        Reader(PREDICTOR.reads, own=True),
         Reader("qa_outputs", own=True),
         Reader("classifier", own=True),
     ),
+    predictor=PREDICTOR,
     # A classifier of single tokens reads the stream, all others what the pooler makes of it.
     pooled=("cls.seq_relationship", "classifier"),
     behind=("cls.predictions.",),

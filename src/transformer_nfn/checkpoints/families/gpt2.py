@@ -1,8 +1,9 @@
 """GPT-2: Conv1D is [in, out], queries, keys and values fused in one matrix, pre-norm."""
 
-from transformer_nfn.checkpoints.families.residual import declared
-from transformer_nfn.checkpoints.family import Family, Reader, Writer, linear
+from transformer_nfn.checkpoints.families.residual import plain_block
+from transformer_nfn.checkpoints.family import Family, Reader, linear
 from transformer_nfn.checkpoints.keys import ACTIVATIONS, Key, Keys
+from transformer_nfn.space import Positions, Words
 
 #: The choices of a head that few files have.
 _SUMMARY = "multiple_choice_head."
@@ -52,7 +53,7 @@ GPT2 = Family(
     prefixes=("transformer.", ""),
     probe="h.0.attn.c_attn.weight",
     block="h.{}.",
-    declared=declared,
+    block_of=plain_block,
     matrices=(
         linear("attn.c_attn", "Q K V", "x f h k"),
         linear("attn.c_proj", "O", "h v x", "bO"),
@@ -61,7 +62,7 @@ GPT2 = Family(
     ),
     norms=("ln_1", "ln_2"),
     last_norm="ln_f",
-    writers=(Writer("wte.weight", "t x"), Writer("wpe.weight", "t x")),
+    embeddings=(Words("wte.weight"), Positions("wpe.weight")),
     readers=(
         Reader("lm_head", own=True, tied="wte.weight", bias=False),
         Reader("score", own=True, bias=False),

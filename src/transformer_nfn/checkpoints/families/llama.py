@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from transformer_nfn.checkpoints.family import Family, Reader, Writer, linear
+from transformer_nfn.checkpoints.family import Family, Reader, linear
 from transformer_nfn.checkpoints.keys import ACTIVATIONS, Biases, Joint, Key, Keys
 from transformer_nfn.checkpoints.rotary import (
     ROPE,
@@ -11,7 +11,8 @@ from transformer_nfn.checkpoints.rotary import (
     qwen2_windows,
     read_rope,
 )
-from transformer_nfn.space import ROTARY
+from transformer_nfn.checkpoints.settings import Settings
+from transformer_nfn.space import ROTARY, Attention, Block, GatedMlp, Half, Words, compose
 
 _INPUTS = tuple(f"self_attn.{name}_proj.bias" for name in "qkv")
 _OUTPUT = ("self_attn.o_proj.bias",)
@@ -93,13 +94,27 @@ _QWEN2_KEYS = replace(
     harmless=LLAMA_KEYS.harmless | {"attention_bias", "mlp_bias", "pretraining_tp"},
 )
 
+
+def rotary_block(settings: Settings) -> Block:
+    """Attention in groups with rotary positions, and a gated MLP."""
+    attention = Attention(
+        grouped=True,
+        rotary=True,
+        rope=settings.rope,
+        causal=settings.causal,
+        windows=settings.windows,
+    )
+    mlp = GatedMlp(settings.activation, bias_row=True, scales=True)
+    return compose(ROTARY.name, *(Half(part, settings.norm) for part in (attention, mlp)))
+
+
 LLAMA = Family(
     name="llama",
     keys={"llama": LLAMA_KEYS, "mistral": _MISTRAL_KEYS, "qwen2": _QWEN2_KEYS},
     prefixes=("model.", ""),
     probe="layers.0.self_attn.q_proj.weight",
     block="layers.{}.",
-    declared=lambda _: ROTARY,
+    block_of=rotary_block,
     matrices=(
         linear("self_attn.q_proj", "Q", "g m k x"),
         linear("self_attn.k_proj", "K", "g k x"),
@@ -112,7 +127,7 @@ LLAMA = Family(
     norms=("input_layernorm", "post_attention_layernorm"),
     norm_shifts=False,
     last_norm="norm",
-    writers=(Writer("embed_tokens.weight", "t x"),),
+    embeddings=(Words("embed_tokens.weight"),),
     readers=(
         Reader("lm_head", own=True, tied="embed_tokens.weight", bias=False),
         Reader("score", own=True, bias=("ForTokenClassification",)),

@@ -1,12 +1,31 @@
-"""What GPT-2, BERT and ViT share."""
+"""What GPT-2, BERT, ViT and a zoo's nets share."""
 
 from transformer_nfn.checkpoints.family import Matrix, linear
-from transformer_nfn.space import RELU, RESIDUAL, Block
+from transformer_nfn.checkpoints.settings import Settings
+from transformer_nfn.space import RELU, RESIDUAL, Attention, Block, Half, Mlp, NormPlace, compose
 
 
-def declared(activation: str) -> Block:
-    """With ReLU each hidden neuron has a positive scale; with others it has none."""
-    return RELU if activation == "relu" else RESIDUAL
+def plain_block(
+    settings: Settings, place: NormPlace = NormPlace.BEFORE, *, skip: bool = True
+) -> Block:
+    """Attention with biases and a plain MLP, with one kind of norm in one place."""
+    attention = Attention(causal=settings.causal, windows=settings.windows)
+    mlp = Mlp(settings.activation, scales=True)
+    return compose(
+        # With ReLU each hidden neuron has a positive scale; with others it has none.
+        (RELU if mlp.homogeneous else RESIDUAL).name,
+        *(Half(part, settings.norm, place, skip) for part in (attention, mlp)),
+    )
+
+
+def post_norm_block(settings: Settings) -> Block:
+    """The same with norms after each sum."""
+    return plain_block(settings, NormPlace.AFTER_SUM)
+
+
+def block_without_skips(settings: Settings) -> Block:
+    """The same where what is written takes the place of the stream."""
+    return plain_block(settings, skip=False)
 
 
 def encoder_matrices(attention: str) -> tuple[Matrix, ...]:

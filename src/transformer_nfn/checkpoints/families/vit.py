@@ -1,8 +1,9 @@
 """ViT: patches of an image, a class token, pre-norm."""
 
-from transformer_nfn.checkpoints.families.residual import declared, encoder_matrices
-from transformer_nfn.checkpoints.family import Family, Reader, Writer
+from transformer_nfn.checkpoints.families.residual import encoder_matrices, plain_block
+from transformer_nfn.checkpoints.family import Family, Reader
 from transformer_nfn.checkpoints.keys import ACTIVATIONS, Biases, Key, Keys
+from transformer_nfn.space import ClassToken, Patches, PatchPositions
 
 _PATCHES = "embeddings.patch_embeddings.projection.weight"
 
@@ -46,15 +47,17 @@ VIT = Family(
     prefixes=("vit.", ""),
     probe="encoder.layer.0.attention.attention.query.weight",
     block="encoder.layer.{}.",
-    declared=declared,
+    block_of=plain_block,
     matrices=encoder_matrices("attention.attention"),
     norms=("layernorm_before", "layernorm_after"),
     last_norm="layernorm",
-    writers=(
-        Writer(_PATCHES, "x p q r"),
-        Writer("embeddings.patch_embeddings.projection.bias", "x"),
-        Writer("embeddings.cls_token", "p q x"),
-        Writer("embeddings.position_embeddings", "p q x"),
+    embeddings=(
+        Patches(_PATCHES, "embeddings.patch_embeddings.projection.bias"),
+        ClassToken("embeddings.cls_token"),
+        PatchPositions("embeddings.position_embeddings"),
     ),
-    readers=(Reader("pooler.dense"), Reader("classifier", own=True)),
+    readers=(
+        Reader("pooler.dense", first=True),
+        Reader("classifier", own=True, first=True),
+    ),
 )

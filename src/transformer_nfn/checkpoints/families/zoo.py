@@ -3,9 +3,10 @@
 The paper's have ReLU, the residual ones GELU; the classifier behind both has ReLU.
 """
 
-from transformer_nfn.checkpoints.families.residual import declared
-from transformer_nfn.checkpoints.family import Family, Matrix, Writer
+from transformer_nfn.checkpoints.families.residual import block_without_skips, plain_block
+from transformer_nfn.checkpoints.family import Family, Matrix
 from transformer_nfn.checkpoints.keys import Key, Keys
+from transformer_nfn.space import FixedPositions, Projection
 
 #: What a zoo's nets have instead of a name for it: every one of them has these.
 _EPS = 1e-5
@@ -45,11 +46,10 @@ def _family(name: str, probe: str, matrices: tuple[Matrix, ...], keys: Keys, ski
         prefixes=("",),
         probe=probe,
         block="blocks.{}.",
-        declared=declared,
+        block_of=plain_block if skip else block_without_skips,
         matrices=matrices,
         norms=None,
-        skip=skip,
-        writers=(Writer("embedding.weight", "t x"), Writer("embedding.bias", "x")),
+        embeddings=(Projection("embedding.weight", "embedding.bias"), FixedPositions()),
         output_bias=skip,
     )
 

@@ -87,7 +87,7 @@ def compare_writers(ours: Checkpoint, theirs: Checkpoint, found: Match) -> None:
             ]
             rows.add(moved - fixed, off_a + off_b + _unknown(known, fixed), roundings)
         rows.note(found, name, ours.D)
-    if ours.family.post_norm:
+    if ours.post_norm:
         for name in ours.norm_names:
             _compare_norm(ours, theirs, name, found)
 
@@ -297,7 +297,7 @@ def compare_readers(ours: Checkpoint, theirs: Checkpoint, found: Match) -> None:
     """Compare all that reads the last stream, and all that touches none."""
     if ours.hidden_head:
         _compare_classifier(ours, theirs, found)
-    elif ours.last_norm and not ours.family.post_norm and ours.gives_hidden_states:
+    elif ours.last_norm and not ours.post_norm and ours.gives_hidden_states:
         _compare_norm(ours, theirs, ours.last_norm, found)
     for head, their_head in zip(ours.heads.values(), theirs.heads.values(), strict=True):
         _compare_head(ours, theirs, head, their_head, found)

@@ -46,7 +46,7 @@ def block_changes(
     rules = Rules.of(checkpoint)
     norms = reading(checkpoint, number)
     if gauge is None:
-        gauge = moved_gauge(batch, norms, rules, group, bases, checkpoint.family.post_norm)
+        gauge = moved_gauge(batch, norms, rules, group, bases, checkpoint.post_norm)
     moved = group(rotated(undressed(batch, norms, rules), bases))  # type: ignore[arg-type]
     yield from checkpoint.pack(number, dressed(moved, gauge, element.unseen)).items()
     yield from _norm_changes(checkpoint, number, gauge)
@@ -143,7 +143,7 @@ def last_norm_of(checkpoint: Checkpoint, element: NetElement) -> Norm:
     if element.outside is not None:
         return element.outside.last_norm
     # Heads may have no bias, so they hold the shift.
-    return moved_norm(norm, last, checkpoint.family.post_norm, held=True)
+    return moved_norm(norm, last, checkpoint.post_norm, held=True)
 
 
 def moved_writer(checkpoint: Checkpoint, name: str, element: NetElement) -> Tensor:

@@ -101,7 +101,7 @@ def _check_part(part: Tensor, kind: Kind, name: str, size: int) -> None:
 
 
 def _check_basis(checkpoint: Checkpoint, basis: Tensor, name: str, *, moves_ones: bool) -> None:
-    if checkpoint.family.post_norm:
+    if checkpoint.post_norm:
         sign = basis.sum().sign()  # of all of them together
         places = basis * sign
         if not ((places == 0) | (places == 1)).all() or not (
@@ -136,7 +136,7 @@ def _check_unseen(checkpoint: Checkpoint, element: NetElement) -> None:
 def _check_gauge_norms(checkpoint: Checkpoint, element: NetElement, number: int) -> None:
     if (gauge := element.gauges[number]) is None:
         return
-    post_norm = checkpoint.family.post_norm
+    post_norm = checkpoint.post_norm
     own, names = reading(checkpoint, number), checkpoint.reading_norms(number)
     for half, stream in enumerate(streams(checkpoint, number)[:2]):
         place = f"gauge.{number}.norm.{half}"

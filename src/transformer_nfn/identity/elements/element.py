@@ -9,7 +9,7 @@ from torch import Tensor
 from transformer_nfn.checkpoints import Checkpoint
 from transformer_nfn.group import GroupElement
 from transformer_nfn.identity.elements.canonical import Gauge, Norm
-from transformer_nfn.space import BlockSpec
+from transformer_nfn.space import BlockSpec, Kind
 
 
 @dataclass(frozen=True)
@@ -62,10 +62,10 @@ class NetElement:
             for label, part in element.parts.items():
                 if not part.is_floating_point():
                     continue
-                kind = element.spec.block.axes[label].kind.value
-                if kind == "linear" and part.shape[-1] > 1:
+                kind = element.spec.block.axes[label].kind
+                if kind is Kind.LINEAR and part.shape[-1] > 1:
                     worst = max(worst, torch.linalg.cond(part).max().item())
-                elif kind == "rotary":
+                elif kind is Kind.ROTARY:
                     size = part.norm(dim=-1)
                     worst = max(worst, (size.amax(-1) / size.amin(-1)).max().item())
         return worst
@@ -73,11 +73,11 @@ class NetElement:
 
 def streams(checkpoint: Checkpoint, number: int) -> tuple[int, int, int]:
     """The streams that attention reads, that it writes and the MLP reads, that this writes."""
-    if checkpoint.family.skip:
+    if checkpoint.skip:
         return 0, 0, 0
     return 2 * number, 2 * number + 1, 2 * number + 2
 
 
 def last_stream(checkpoint: Checkpoint) -> int:
     """The stream that the heads read."""
-    return 0 if checkpoint.family.skip else 2 * checkpoint.blocks
+    return 0 if checkpoint.skip else 2 * checkpoint.blocks

@@ -39,7 +39,7 @@ def check_outside(checkpoint: Checkpoint, element: NetElement) -> None:
     if untied and not shared and not checkpoint.tied_decoder:
         raise ElementError("outside.untied, but nothing is tied to the embedding")
     basis = element.bases.get(last_stream(checkpoint))
-    post_norm = checkpoint.family.post_norm
+    post_norm = checkpoint.post_norm
     held = post_norm or checkpoint.gives_hidden_states or (shared and not untied)
     own = checkpoint.norm(checkpoint.last_norm)
     wanted = moved_norm(own, basis, post_norm, held=True) if held else own

@@ -61,7 +61,7 @@ def shifts_are_free(checkpoint: Checkpoint) -> bool:
 
 
 def _norms(checkpoint: Checkpoint) -> int | None:
-    if checkpoint.family.norms is None or checkpoint.family.post_norm:
+    if checkpoint.family.norms is None or checkpoint.post_norm:
         return None
     inside = 2 * checkpoint.blocks * checkpoint.D * (1 + shifts_are_free(checkpoint))
     if not last_norm_is_free(checkpoint):
@@ -121,7 +121,7 @@ def basis_streams(checkpoint: Checkpoint) -> list[int]:
         return []
     if checkpoint.family.norms is not None:
         return [0]
-    if checkpoint.family.skip:
+    if checkpoint.skip:
         return []
     return list(range(1, 2 * checkpoint.blocks + 1))
 
@@ -130,7 +130,7 @@ def _basis(checkpoint: Checkpoint) -> int | None:
     found = basis_streams(checkpoint)
     if not found:
         return None
-    if checkpoint.family.post_norm:
+    if checkpoint.post_norm:
         return 0
     size = checkpoint.D - (checkpoint.settings.norm == "layer")
     return len(found) * size * (size - 1) // 2

@@ -93,7 +93,7 @@ def _orthogonal(size: int, generator: torch.Generator) -> Tensor:
 
 def _basis(checkpoint: Checkpoint, generator: torch.Generator) -> Tensor:
     D = checkpoint.D
-    if checkpoint.family.post_norm:
+    if checkpoint.post_norm:
         order = torch.randperm(D, generator=generator)
         sign = 1.0 - 2.0 * torch.randint(2, (), generator=generator).item()
         return torch.eye(D, dtype=torch.float64)[order] * sign
@@ -129,7 +129,7 @@ def _gauge(
         rules,
         element.blocks[number],
         bases,
-        checkpoint.family.post_norm,
+        checkpoint.post_norm,
     )
     if "key_bias" in chosen and gauge.key_bias is not None:
         gauge = replace(gauge, key_bias=_normal(gauge.key_bias, generator))

@@ -42,7 +42,7 @@ def _gauge(gauge: Gauge, element: NetElement, checkpoint: Checkpoint, number: in
     ]
     if rules.held & set(ones):
         batch, group = checkpoint.block(number), element.blocks[number]
-        moved = moved_gauge(batch, own, rules, group, bases, checkpoint.family.post_norm)
+        moved = moved_gauge(batch, own, rules, group, bases, checkpoint.post_norm)
         ones |= {name: moved.ones[name] for name in rules.held if name in ones}
     return Gauge(
         (norms[0], norms[1]),
@@ -56,7 +56,7 @@ def _norm(
     given: Norm, own: Norm, basis: torch.Tensor | None, checkpoint: Checkpoint, *, held: bool
 ) -> Norm:
     """The scale may be anything before a reader; β/γ only where that has a bias for β W."""
-    if checkpoint.family.post_norm:
+    if checkpoint.post_norm:
         return moved_norm(own, basis, True)
     if not held or checkpoint.family.norms is None:
         return given
@@ -70,7 +70,7 @@ def _outside(outside: Outside, element: NetElement, checkpoint: Checkpoint) -> O
     heads = checkpoint.heads.values()
     shared = not outside.untied and any(head.tied for head in heads)
     if checkpoint.gives_hidden_states or shared:
-        norm = moved_norm(own, basis, checkpoint.family.post_norm, held=True)
+        norm = moved_norm(own, basis, checkpoint.post_norm, held=True)
     else:
         held = not all(head.bias for head in heads)
         norm = _norm(outside.last_norm, own, basis, checkpoint, held=held)

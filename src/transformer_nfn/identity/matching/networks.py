@@ -73,12 +73,12 @@ def _match_one(
         pair.ours,
         pair.theirs,
         (found.bases.get(first), found.bases.get(middle), found.bases.get(last)),
-        known=ours.family.skip,
+        known=ours.skip,
         variances=(off_ours, with_spread(off_theirs, pair.theirs, known)),
         rounding=rounding,
         fix_ones=fixes_ones(ours, theirs),
     )
-    if not ours.family.skip:
+    if not ours.skip:
         for stream, basis in zip((middle, last), result.bases, strict=True):
             found.learn(stream, basis)
     found.blocks.append(result.element)

@@ -13,8 +13,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from transformer_nfn.checkpoints import Checkpoint
-from transformer_nfn.identity.comparing.rounding import jittered
-from transformer_nfn.identity.running.function import run
+from transformer_nfn.identity.running.function import run, run_roundings
 from transformer_nfn.identity.running.inputs import draw_inputs
 
 #: Times of what rounding does to the outputs, all inputs together: below AGREE they agree, above
@@ -117,8 +116,12 @@ def _most_different(ours: Checkpoint, theirs: Checkpoint, count: int, seed: int)
 
 def _outputs(checkpoint: Checkpoint, inputs: Tensor, seed: int) -> dict[str, Tensor]:
     """By head what a network says, "s t o"; of very many outputs of a token only some."""
+    return _chosen(run(checkpoint, inputs), seed)
+
+
+def _chosen(outputs: dict[str, Tensor], seed: int) -> dict[str, Tensor]:
     found = {}
-    for head, out in run(checkpoint, inputs).items():
+    for head, out in outputs.items():
         out = out.unsqueeze(1) if out.dim() == 2 else out
         if out.shape[2] > _OUTPUTS:
             generator = torch.Generator().manual_seed(seed)
@@ -132,10 +135,9 @@ def _levels(
 ) -> dict[str, Float[Tensor, "s t"]]:
     """The mean square of what rounding does to the outputs of each token, by head."""
     sums = {head: torch.zeros(out.shape[:2], dtype=out.dtype) for head, out in exact.items()}
-    for number in range(count):
-        moved = _outputs(jittered(checkpoint, seed=seed + number), inputs, seed)
-        for head in sums:
-            sums[head] += (moved[head] - exact[head]).square().sum(dim=2)
+    for moved in run_roundings(checkpoint, inputs, range(seed, seed + count)):
+        for head, out in _chosen(moved, seed).items():
+            sums[head] += (out - exact[head]).square().sum(dim=2)
     return {head: total / count for head, total in sums.items()}
 
 

@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from transformer_nfn.checkpoints import Checkpoint
+from transformer_nfn.space import Embedding, Inputs, Positions, TokenTypes, Words
 
 #: Tokens of a sequence: positions tell far tokens apart, a wrong pairing of RoPE's coordinates
 #: shows only after some twenty.
@@ -43,29 +44,38 @@ def draw_inputs(
         length: Of a sequence, where nothing else says it.
     """
     generator = torch.Generator().manual_seed(seed)
-    name, settings = ours.family.name, ours.settings
-    if name == "vit":
+    family, settings = ours.family, ours.settings
+    if family.inputs is Inputs.IMAGES:
         size = settings.size("image")
         images = (count or SEQUENCES, settings.size("colours"), size, size)
         return torch.randn(images, generator=generator)
-    if name.startswith("zoo"):
-        width = ours.D
-        if ours.writers:
-            width = ours.files.entry("embedding.weight").shape[0]
-        patches = (count or 4 * SEQUENCES, settings.size("tokens"), width)
-        return torch.randn(patches, generator=generator)
-    words = min(c.files.entry(next(iter(c.writers))).shape[0] for c in (ours, theirs))
-    if settings.rope is None:
-        places = [c.files.entry(list(c.writers)[1]).shape[0] for c in (ours, theirs)]
-        length = min(length, *places)
+    if family.inputs is Inputs.VECTORS:
+        width = ours.files.entry(next(iter(ours.writers))).shape[0] if ours.writers else ours.D
+        vectors = (count or 4 * SEQUENCES, settings.size("tokens"), width)
+        return torch.randn(vectors, generator=generator)
+    words = _rows(Words, ours, theirs)
+    length = min(length, _rows(Positions, ours, theirs) or length)
     count = count or _affordable(ours, length)
     ids = torch.randint(0, words, (count, length), generator=generator)
     for row, token in enumerate(token for token in tokens if token < words):
         ids[row % count, (row // count) % length] = token
-    if name != "bert":
+    if not (types := _rows(TokenTypes, ours, theirs)):
         return ids
-    types = min(c.files.entry(list(c.writers)[2]).shape[0] for c in (ours, theirs))
     return torch.stack([ids, torch.randint(0, types, ids.shape, generator=generator)], dim=1)
+
+
+def _rows(kind: type[Embedding], ours: Checkpoint, theirs: Checkpoint) -> int:
+    """Rows that the tables of a kind have in both networks; 0 if there are none."""
+    return min(
+        (
+            checkpoint.stored.shape(name)[0]
+            for checkpoint in (ours, theirs)
+            for step in checkpoint.family.embeddings
+            if isinstance(step, kind)
+            for name in step.tensors
+        ),
+        default=0,
+    )
 
 
 def _affordable(checkpoint: Checkpoint, length: int) -> int:

@@ -8,9 +8,8 @@ from jaxtyping import Float
 from torch import Tensor
 
 from transformer_nfn.checkpoints import Checkpoint
-from transformer_nfn.identity.comparing.rounding import jittered
 from transformer_nfn.identity.running.confirmation import MANY_JITTERS, MANY_OUTPUTS
-from transformer_nfn.identity.running.function import run
+from transformer_nfn.identity.running.function import run, run_roundings
 from transformer_nfn.identity.running.inputs import TOKENS, draw_inputs
 from transformer_nfn.space import WeightBatch
 
@@ -183,8 +182,7 @@ def _outputs(
     ]
     noise: dict[str, list[Tensor]] = {head: [] for head in exact[0]}
     for checkpoint, outputs in zip((ours, theirs), exact, strict=True):
-        for jitter in range(jitters):
-            moved = run(jittered(checkpoint, seed=jitter), inputs)
+        for moved in run_roundings(checkpoint, inputs, range(jitters)):
             for head in noise:
                 noise[head].append(moved[head].flatten(1) - outputs[head])
     return (

@@ -18,7 +18,7 @@ from transformer_nfn.space.parts.part import Part
 PARTS: Mapping[str, type[Part]] = {kind.__name__: kind for kind in (Attention, Mlp, GatedMlp)}
 
 
-class Place(Enum):
+class NormPlace(Enum):
     """Where the norm of a half stands."""
 
     BEFORE = "before the part"
@@ -39,7 +39,7 @@ class Half:
 
     part: Part
     norm: Literal["layer", "rms"]
-    place: Place = Place.BEFORE
+    place: NormPlace = NormPlace.BEFORE
     skip: bool = True
 
     @property
@@ -72,7 +72,7 @@ class Half:
         try:
             given = dict(data["part"])
             part = PARTS[given.pop("kind")](**given)
-            half = Half(part, data["norm"], Place(data["place"]), data["skip"])
+            half = Half(part, data["norm"], NormPlace(data["place"]), data["skip"])
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise DeclarationError(f"{data!r:.200} is no half of a block: {error}") from None
         if half.norm not in ("layer", "rms") or type(half.skip) is not bool:
@@ -88,9 +88,9 @@ class Half:
     ) -> Float[Tensor, "n *s t x"]:
         """The stream after it; norms have no affine part, which is folded into what follows."""
         norm = layer_norm if self.centred else rms_norm
-        before = norm(stream, eps) if self.place is Place.BEFORE else stream
+        before = norm(stream, eps) if self.place is NormPlace.BEFORE else stream
         written = self.part(w, before, number)
-        if self.place is Place.AFTER:
+        if self.place is NormPlace.AFTER:
             written = norm(written, eps)
         stream = stream + written if self.skip else written
-        return norm(stream, eps) if self.place is Place.AFTER_SUM else stream
+        return norm(stream, eps) if self.place is NormPlace.AFTER_SUM else stream

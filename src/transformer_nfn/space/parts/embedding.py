@@ -1,0 +1,228 @@
+"""What makes tokens of the inputs before the first block, step by step."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import Enum
+from typing import Protocol, runtime_checkable
+
+import torch
+from jaxtyping import Int
+from torch import Tensor
+from torch.nn import functional as F
+
+from transformer_nfn.space.functions import sine_positions
+
+
+class Inputs(Enum):
+    """What a network is given."""
+
+    WORDS = "token ids, s t; with token types s 2 t"
+    IMAGES = "images, s c p q"
+    VECTORS = "a vector for each token, s t p"
+
+
+@runtime_checkable
+class Stored(Protocol):
+    """Tensors of a file by the names that parts have for them."""
+
+    def __contains__(self, name: str) -> bool: ...
+
+    def shape(self, name: str) -> tuple[int, ...]:
+        """The shape of a tensor."""
+
+    def read(self, name: str) -> Tensor:
+        """A whole tensor."""
+
+    def slice(self, name: str, first: int, last: int) -> Tensor:
+        """Some rows of a tensor."""
+
+    def rows(self, name: str, numbers: list[int]) -> Tensor:
+        """Rows by their numbers."""
+
+
+class Embedding(ABC):
+    """One step: it makes tokens, or adds to those that are there."""
+
+    @property
+    @abstractmethod
+    def tensors(self) -> Mapping[str, str]:
+        """Names of its tensors and their axes on disk; `x` is the stream."""
+
+    @property
+    def inputs(self) -> Inputs | None:
+        """What it reads; None if that is for the first step to say."""
+        return None
+
+    @abstractmethod
+    def __call__(self, tokens: Tensor | None, inputs: Tensor, stored: Stored) -> Tensor:
+        """The tokens after it, "s t x", float64.
+
+        Args:
+            tokens: Those before it; None before the first step.
+            inputs: What the network is given.
+            stored: Its tensors.
+        """
+
+
+def token_ids(inputs: Tensor) -> Int[Tensor, "s t"]:
+    """Token ids, where there may be token types beside them."""
+    return inputs[:, 0] if inputs.dim() == 3 else inputs
+
+
+@dataclass(frozen=True)
+class Words(Embedding):
+    """A row of a table for each word."""
+
+    name: str
+
+    @property
+    def tensors(self) -> Mapping[str, str]:
+        """The table."""
+        return {self.name: "t x"}
+
+    @property
+    def inputs(self) -> Inputs:
+        """Words."""
+        return Inputs.WORDS
+
+    def __call__(self, tokens: Tensor | None, inputs: Tensor, stored: Stored) -> Tensor:
+        """Each row that occurs is read once, or all of them if that is less work."""
+        ids = token_ids(inputs)
+        found, place = ids.unique(return_inverse=True)  # type: ignore[no-untyped-call]
+        if 4 * len(found) >= stored.shape(self.name)[0]:
+            return stored.read(self.name).double()[ids]
+        return stored.rows(self.name, found.tolist()).double()[place]
+
+
+@dataclass(frozen=True)
+class Positions(Embedding):
+    """A row of a table for each position of a sequence."""
+
+    name: str
+
+    @property
+    def tensors(self) -> Mapping[str, str]:
+        """The table."""
+        return {self.name: "t x"}
+
+    def __call__(self, tokens: Tensor | None, inputs: Tensor, stored: Stored) -> Tensor:
+        """The first rows are added."""
+        assert tokens is not None
+        return tokens + stored.slice(self.name, 0, tokens.shape[1]).double()
+
+
+@dataclass(frozen=True)
+class TokenTypes(Embedding):
+    """A row of a table for each type of a token."""
+
+    name: str
+
+    @property
+    def tensors(self) -> Mapping[str, str]:
+        """The table."""
+        return {self.name: "t x"}
+
+    def __call__(self, tokens: Tensor | None, inputs: Tensor, stored: Stored) -> Tensor:
+        """Rows of the types are added; of the first type where none are given."""
+        assert tokens is not None
+        types = inputs[:, 1] if inputs.dim() == 3 else torch.zeros((), dtype=torch.long)
+        return tokens + stored.read(self.name).double()[types]
+
+
+@dataclass(frozen=True)
+class Patches(Embedding):
+    """A convolution whose steps are as long as its kernel: a token for each patch of an image."""
+
+    weight: str
+    bias: str
+
+    @property
+    def tensors(self) -> Mapping[str, str]:
+        """Kernel and bias."""
+        return {self.weight: "x p q r", self.bias: "x"}
+
+    @property
+    def inputs(self) -> Inputs:
+        """Images."""
+        return Inputs.IMAGES
+
+    def __call__(self, tokens: Tensor | None, inputs: Tensor, stored: Stored) -> Tensor:
+        """Patches from left to right, row by row."""
+        weight, bias = (stored.read(name).double() for name in (self.weight, self.bias))
+        made = F.conv2d(inputs.double(), weight, bias, stride=weight.shape[-1])
+        return made.flatten(2).transpose(1, 2)
+
+
+@dataclass(frozen=True)
+class ClassToken(Embedding):
+    """One token more, the first."""
+
+    name: str
+
+    @property
+    def tensors(self) -> Mapping[str, str]:
+        """The token."""
+        return {self.name: "p q x"}
+
+    def __call__(self, tokens: Tensor | None, inputs: Tensor, stored: Stored) -> Tensor:
+        """It stands before the others."""
+        assert tokens is not None
+        first = stored.read(self.name).double().expand(len(tokens), -1, -1)
+        return torch.cat([first, tokens], dim=1)
+
+
+@dataclass(frozen=True)
+class PatchPositions(Embedding):
+    """A vector for each place of an image, for all places of one size of images."""
+
+    name: str
+
+    @property
+    def tensors(self) -> Mapping[str, str]:
+        """The vectors."""
+        return {self.name: "p q x"}
+
+    def __call__(self, tokens: Tensor | None, inputs: Tensor, stored: Stored) -> Tensor:
+        """They are added."""
+        assert tokens is not None
+        return tokens + stored.read(self.name).double()
+
+
+@dataclass(frozen=True)
+class Projection(Embedding):
+    """A linear map of the vector of each token; where a file has none, vectors are tokens."""
+
+    weight: str
+    bias: str
+
+    @property
+    def tensors(self) -> Mapping[str, str]:
+        """Matrix and bias."""
+        return {self.weight: "t x", self.bias: "x"}
+
+    @property
+    def inputs(self) -> Inputs:
+        """Vectors."""
+        return Inputs.VECTORS
+
+    def __call__(self, tokens: Tensor | None, inputs: Tensor, stored: Stored) -> Tensor:
+        """X W + b."""
+        if self.weight not in stored:
+            return inputs.double()
+        return inputs.double() @ stored.read(self.weight).double() + stored.read(self.bias).double()
+
+
+@dataclass(frozen=True)
+class FixedPositions(Embedding):
+    """Sines and cosines, which no file holds."""
+
+    @property
+    def tensors(self) -> Mapping[str, str]:
+        """None."""
+        return {}
+
+    def __call__(self, tokens: Tensor | None, inputs: Tensor, stored: Stored) -> Tensor:
+        """They are added."""
+        assert tokens is not None
+        return tokens + sine_positions(*tokens.shape[1:]).double()
