@@ -55,6 +55,24 @@ def test_one_giant_neuron_does_not_hide_the_others(dtype: torch.dtype, tmp_path:
     assert "neuron 1" in verdict.where
 
 
+def test_a_bias_that_only_tokens_of_zeros_feel_is_seen(tmp_path: Path) -> None:
+    """It is below the rounding of the matrix it belongs to, but such a token has nothing else."""
+    net = made.model("qwen2", rms_norm_eps=1e-6)
+    with torch.no_grad():
+        net.model.embed_tokens.weight[:8] = 0
+        for layer in net.model.layers:
+            layer.self_attn.v_proj.bias.zero_()
+    a = made.save(net, tmp_path / "a", torch.float16)
+
+    def biased(tensors: Tensors) -> None:
+        for name in tensors:
+            if name.endswith("v_proj.bias"):
+                tensors[name] += 1e-4
+
+    verdict = decide(a, changed(a, tmp_path / "b", biased))
+    assert not verdict.answer.same_function
+
+
 @pytest.mark.parametrize("kappa", [10.0, 1e3])
 def test_an_error_does_not_hide_where_queries_are_small(kappa: float, tmp_path: Path) -> None:
     a = made.save(made.model("gpt2"), tmp_path / "a")

@@ -36,8 +36,10 @@ def test_a_stored_zero_is_exact(tmp_path: Path) -> None:
     net = made.model("gpt2")
     with torch.no_grad():
         net.transformer.h[0].mlp.c_fc.bias.zero_()
-    with Checkpoint(made.save(net, tmp_path / "zero")) as checkpoint:
-        assert jittered(checkpoint, seed=0).files.read(name).abs().max() < 1e-40
+    # In float16 the smallest number is not small: a norm with a tiny ε makes a token of it.
+    for dtype in (torch.float32, torch.float16):
+        with Checkpoint(made.save(net, tmp_path / f"{dtype}", dtype)) as checkpoint:
+            assert jittered(checkpoint, seed=0).files.read(name).abs().max() == 0
     assert value.abs().max() > 0
 
 

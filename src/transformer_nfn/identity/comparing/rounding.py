@@ -45,7 +45,11 @@ def spread_of(checkpoint: Checkpoint) -> Checkpoint:
 
 
 def jittered(checkpoint: Checkpoint, *, seed: int) -> Checkpoint:
-    """The same network with every stored number moved by up to half its last digit."""
+    """The same network with every stored number moved by up to half its last digit.
+
+    A stored 0 stays: no symmetry makes a number of a row or a bias that is 0, and where a norm has
+    a tiny ε a token of zeros is another one as soon as it is not.
+    """
     return _with_files(checkpoint, _Jittered(checkpoint.files, seed))
 
 
@@ -87,4 +91,4 @@ class _Jittered(TensorFiles):
         digest = hashlib.blake2b(f"{self._seed} {place}".encode(), digest_size=7).digest()
         generator = torch.Generator().manual_seed(int.from_bytes(digest, "big"))
         share = torch.rand(tensor.shape, generator=generator, dtype=torch.float64) - 0.5
-        return tensor.double() + share * last_digit(tensor)
+        return tensor.double() + share * last_digit(tensor) * (tensor != 0)

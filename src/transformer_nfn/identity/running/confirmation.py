@@ -23,6 +23,7 @@ AGREE = 2.5
 APART = 4.0
 #: The same for one input alone, of which one in dozens is far out by chance.
 AGREE_ON_ONE = 9.0
+APART_ON_ONE = 18.0
 #: Where rounding itself moves the outputs by this part of their size, nothing can be confirmed.
 BLURRED = 0.25
 #: Inputs that the most different ones are chosen from, as a multiple of those that are judged.
@@ -65,7 +66,8 @@ class Agreement:
     @property
     def refuted(self) -> bool:
         """Whether rounding does not explain it by far."""
-        return self.ratio > APART and self.rounding <= BLURRED
+        apart = self.ratio > APART or self.ratio_on_one > APART_ON_ONE
+        return apart and self.rounding <= BLURRED
 
 
 @torch.no_grad()
