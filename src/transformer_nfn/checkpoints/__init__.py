@@ -4,15 +4,17 @@ from transformer_nfn.checkpoints.checkpoint import Checkpoint, Head
 from transformer_nfn.checkpoints.config import parse_option
 from transformer_nfn.checkpoints.digests import Digests, canonical_json
 from transformer_nfn.checkpoints.errors import CheckpointError, UnreadableError
-from transformer_nfn.checkpoints.families import FAMILIES
-from transformer_nfn.checkpoints.family import Family, WordPredictor, Writer
+from transformer_nfn.checkpoints.families import FAMILIES, load_family
+from transformer_nfn.checkpoints.family import Family, Matrix, Reader, WordPredictor, Writer, linear
 from transformer_nfn.checkpoints.header import Entry, Header, read_header, read_json_object
+from transformer_nfn.checkpoints.keys import Biases, Joint, Key, Keys
 from transformer_nfn.checkpoints.settings import Settings
 from transformer_nfn.checkpoints.tensorfiles import TensorFiles
 from transformer_nfn.checkpoints.writing import rewrite
 
 __all__ = [
     "FAMILIES",
+    "Biases",
     "Checkpoint",
     "CheckpointError",
     "Digests",
@@ -20,12 +22,19 @@ __all__ = [
     "Family",
     "Head",
     "Header",
+    "Joint",
+    "Key",
+    "Keys",
+    "Matrix",
+    "Reader",
     "Settings",
     "TensorFiles",
     "UnreadableError",
     "WordPredictor",
     "Writer",
     "canonical_json",
+    "linear",
+    "load_family",
     "parse_option",
     "read_header",
     "read_json_object",

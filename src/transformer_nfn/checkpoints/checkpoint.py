@@ -14,7 +14,7 @@ from transformer_nfn.checkpoints import agreement, soundness
 from transformer_nfn.checkpoints.config import read_config, read_model_type
 from transformer_nfn.checkpoints.errors import CheckpointError
 from transformer_nfn.checkpoints.families import recognise
-from transformer_nfn.checkpoints.family import Reader, WordPredictor, Writer
+from transformer_nfn.checkpoints.family import Family, Reader, WordPredictor, Writer
 from transformer_nfn.checkpoints.keys import read_settings
 from transformer_nfn.checkpoints.layout import pack, unpack
 from transformer_nfn.checkpoints.places import Place
@@ -65,6 +65,7 @@ class Checkpoint:
         *,
         config: str | Path | None = None,
         options: Mapping[str, Any] | None = None,
+        family: Family | None = None,
     ) -> None:
         """Open a file, an index, or a folder; only headers and the config are read.
 
@@ -72,6 +73,7 @@ class Checkpoint:
             path: See `TensorFiles`.
             config: A config.json; that of the same folder if None.
             options: Settings that come before those of the config.
+            family: What it is; found by the names of its tensors if None.
 
         Raises:
             CheckpointError: If it is not sound, of no family we know, or lacks a setting.
@@ -79,7 +81,7 @@ class Checkpoint:
         self.config_given, self.options = config, dict(options or {})
         self.files = TensorFiles(path)
         try:
-            self.family, self.prefix = recognise(self.files.entries, str(path))
+            self.family, self.prefix = recognise(self.files.entries, str(path), family)
             given = dict(options or {})
             stated = read_config(self.files, self.family, config)
             self.config = {**stated, **given}
@@ -362,6 +364,13 @@ class Checkpoint:
             if name not in tensors:  # a bias that this file has not
                 tensors[name] = torch.zeros(self.spec.shape(name), dtype=tensors["Q"].dtype)
         return WeightBatch(self.spec, {n: t[None, None, None] for n, t in tensors.items()})
+
+    def batch(self, dtype: torch.dtype | None = torch.float32) -> WeightBatch:
+        """All blocks in one batch of one network, as layers take them."""
+        blocks = [self.block(number, dtype) for number in range(self.blocks)]
+        return WeightBatch(
+            self.spec, {name: torch.cat([b[name] for b in blocks], dim=2) for name in blocks[0]}
+        )
 
     def pack(self, number: int, batch: WeightBatch) -> dict[str, Tensor]:
         """The inverse of `block`: tensors by their names on disk, in the batch's dtype."""

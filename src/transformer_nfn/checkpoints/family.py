@@ -91,7 +91,7 @@ class Family:
         name: What it is called.
         keys: For each model_type of config.json what its keys do.
         prefixes: What may stand before all names but those of heads.
-        probe: A name, after a prefix, that only this family has.
+        probes: Names, after a prefix, that files of this family have, and others not all of.
         block: The name of block i, ``"h.{}."``.
         block_of: The block's parts, and where its norms stand, for the settings of a file.
         matrices: The tensors of a block.
@@ -111,7 +111,7 @@ class Family:
     name: str
     keys: Mapping[str, Keys]
     prefixes: tuple[str, ...]
-    probe: str
+    probes: tuple[str, ...]
     block: str
     block_of: Callable[[Settings], Block]
     matrices: tuple[Matrix, ...]

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from transformer_nfn.cli.checkpoints import ConfigFile, Options, Source, open_checkpoint
+from transformer_nfn.cli.checkpoints import ConfigFile, FamilyFile, Options, Source, open_checkpoint
 from transformer_nfn.cli.common import Json, show
 
 
@@ -21,6 +21,7 @@ def apply(
     ] = False,
     config: ConfigFile = None,
     options: Options = None,
+    family: FamilyFile = None,
     as_json: Json = False,
 ) -> None:
     """Apply a certificate to the checkpoint it was found for: the result is the other one.
@@ -34,7 +35,7 @@ def apply(
     from transformer_nfn.checkpoints import CheckpointError, Digests
     from transformer_nfn.identity import apply_element, load_certificate, read_terms
 
-    with open_checkpoint(path, config, options) as checkpoint:
+    with open_checkpoint(path, config, options, family) as checkpoint:
         stated = read_terms(certificate).first
         if not other_file and (wrong := stated.difference(Digests.of(checkpoint))):
             raise CheckpointError(

@@ -54,7 +54,7 @@ def few_paths(sources: list[str]) -> list[str | Path]:
 
 
 def few_fingerprints(
-    sources: list[str], blocks: str, ray: str | None, as_json: bool
+    sources: list[str], blocks: str, ray: str | None, as_json: bool, family: str | None = None
 ) -> "tuple[list[Fingerprint], dict[str, str]]":
     """Fingerprints in memory, and why some files have none."""
     from transformer_nfn.jobs import track
@@ -67,6 +67,7 @@ def few_fingerprints(
             executor,
             lambda outcomes: track(outcomes, len(paths), describe="fingerprints", disable=as_json),
             blocks=blocks,
+            family=family,
         )
 
 

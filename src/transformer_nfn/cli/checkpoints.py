@@ -23,6 +23,15 @@ Options = Annotated[
     typer.Option("--set", metavar="NAME=VALUE", help="A setting that comes before config.json's."),
 ]
 
+FamilyFile = Annotated[
+    str | None,
+    typer.Option(
+        "--family",
+        metavar="FILE.py",
+        help="A table of your own for a family we do not know. The file is run: give only what you "
+        "would run anyway.",
+    ),
+]
 #: The same for commands that take two files.
 ConfigFirst = Annotated[str | None, typer.Option(help="config.json of the first.")]
 ConfigSecond = Annotated[str | None, typer.Option(help="config.json of the second.")]
@@ -43,11 +52,21 @@ Seed = Annotated[
 ]
 
 
-def open_checkpoint(path: str, config: str | None = None, options: list[str] | None = None) -> Any:
+def open_checkpoint(
+    path: str,
+    config: str | None = None,
+    options: list[str] | None = None,
+    family: str | None = None,
+) -> Any:
     """An open `Checkpoint`, to be used in a `with`."""
-    from transformer_nfn.checkpoints import Checkpoint, parse_option
+    from transformer_nfn.checkpoints import Checkpoint, load_family, parse_option
 
-    return Checkpoint(path, config=config, options=dict(map(parse_option, options or [])))
+    return Checkpoint(
+        path,
+        config=config,
+        options=dict(map(parse_option, options or [])),
+        family=load_family(family) if family is not None else None,
+    )
 
 
 def check_writable(path: Path | None, kinds: tuple[str, ...]) -> None:

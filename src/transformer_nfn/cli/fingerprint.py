@@ -14,6 +14,7 @@ from transformer_nfn.cli.bulk import (
     is_folder,
     run_bulk,
 )
+from transformer_nfn.cli.checkpoints import FamilyFile
 from transformer_nfn.cli.common import Json, Ray
 from transformer_nfn.cli.terminal import say, say_json
 
@@ -39,6 +40,7 @@ def fingerprint(
             "is tried again the next time.",
         ),
     ] = None,
+    family: FamilyFile = None,
     ray: Ray = None,
     as_json: Json = False,
 ) -> None:
@@ -55,6 +57,11 @@ def fingerprint(
     if out is not None and is_folder(out):
         from transformer_nfn.hub import FingerprintTask
 
+        if family is not None:
+            raise CheckpointError(
+                "--family is for a few files; for a FOLDER of results install the family as a "
+                "package with an entry point, see docs/networks.md"
+            )
         _, figures = run_bulk(FingerprintTask(blocks, limit), sources, out, ray, as_json)
         if as_json:
             say_json(figures)
@@ -67,14 +74,16 @@ def fingerprint(
         raise CheckpointError(
             f"--out ends with .parquet or .jsonl, or with / for a folder; not {Path(out).name!r}"
         )
-    _few(sources, None if out is None else Path(out), blocks, ray, as_json)
+    prints, broken = few_fingerprints(sources, blocks, ray, as_json, family)
+    _write(prints, broken, None if out is None else Path(out), as_json)
 
 
-def _few(sources: list[str], out: Path | None, blocks: str, ray: str | None, as_json: bool) -> None:
-    """In memory, and written at the end."""
+def _write(
+    prints: "list[Fingerprint]", broken: dict[str, str], out: Path | None, as_json: bool
+) -> None:
+    """Those of a few files, at the end."""
     from transformer_nfn.checkpoints import CheckpointError
 
-    prints, broken = few_fingerprints(sources, blocks, ray, as_json)
     for reason in broken.values():
         say(f"error: {reason}", err=True)
 

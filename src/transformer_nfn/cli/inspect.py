@@ -4,7 +4,14 @@ from dataclasses import asdict
 
 import typer
 
-from transformer_nfn.cli.checkpoints import Blocks, ConfigFile, Options, Source, open_checkpoint
+from transformer_nfn.cli.checkpoints import (
+    Blocks,
+    ConfigFile,
+    FamilyFile,
+    Options,
+    Source,
+    open_checkpoint,
+)
 from transformer_nfn.cli.common import Json
 from transformer_nfn.cli.terminal import say, say_json
 
@@ -13,6 +20,7 @@ def inspect(
     path: Source,
     config: ConfigFile = None,
     options: Options = None,
+    family: FamilyFile = None,
     as_json: Json = False,
 ) -> None:
     """Show a checkpoint's family, sizes, symmetry group, and the health of heads and neurons.
@@ -24,7 +32,7 @@ def inspect(
     from transformer_nfn.identity import PARTS, inspect_checkpoint
 
     with (
-        open_checkpoint(path, config, options) as checkpoint,
+        open_checkpoint(path, config, options, family) as checkpoint,
         Blocks(checkpoint.blocks, "blocks", disable=as_json) as progress,
     ):
         found = inspect_checkpoint(checkpoint, progress)

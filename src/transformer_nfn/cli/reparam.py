@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from transformer_nfn.cli.checkpoints import ConfigFile, Options, Source, open_checkpoint
+from transformer_nfn.cli.checkpoints import ConfigFile, FamilyFile, Options, Source, open_checkpoint
 from transformer_nfn.cli.common import Json, show
 
 
@@ -20,6 +20,7 @@ def reparam(
     condition: Annotated[float, typer.Option(min=1, help="Condition number of its matrices.")] = 10,
     config: ConfigFile = None,
     options: Options = None,
+    family: FamilyFile = None,
     as_json: Json = False,
 ) -> None:
     """Write a checkpoint with other weights and the same function.
@@ -33,7 +34,7 @@ def reparam(
 
     from transformer_nfn.identity import apply_element, random_net_element, symmetry_parts
 
-    with open_checkpoint(path, config, options) as checkpoint:
+    with open_checkpoint(path, config, options, family) as checkpoint:
         chosen = parts.split(",") if parts else list(symmetry_parts(checkpoint))
         generator = torch.Generator().manual_seed(seed)
         element = random_net_element(checkpoint, generator, parts=chosen, condition=condition)

@@ -9,6 +9,7 @@ from transformer_nfn.cli.checkpoints import (
     Blocks,
     ConfigFirst,
     ConfigSecond,
+    FamilyFile,
     Options,
     OptionsFirst,
     OptionsSecond,
@@ -41,6 +42,7 @@ def same(
     config_first: ConfigFirst = None,
     config_second: ConfigSecond = None,
     options: Options = None,
+    family: FamilyFile = None,
     options_first: OptionsFirst = None,
     options_second: OptionsSecond = None,
     seed: Seed = None,
@@ -60,8 +62,8 @@ def same(
     check_picture(plot)
     every = options or []
     with (
-        open_checkpoint(first, config_first, [*every, *(options_first or [])]) as ours,
-        open_checkpoint(second, config_second, [*every, *(options_second or [])]) as theirs,
+        open_checkpoint(first, config_first, [*every, *(options_first or [])], family) as ours,
+        open_checkpoint(second, config_second, [*every, *(options_second or [])], family) as theirs,
     ):
         with Blocks(ours.blocks, "blocks compared", disable=as_json) as progress:
             verdict = decide(ours, theirs, progress, seed=seed)

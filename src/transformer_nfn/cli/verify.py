@@ -7,6 +7,7 @@ import typer
 from transformer_nfn.cli.checkpoints import (
     ConfigFirst,
     ConfigSecond,
+    FamilyFile,
     Options,
     OptionsFirst,
     OptionsSecond,
@@ -28,6 +29,7 @@ def verify(
     config_first: ConfigFirst = None,
     config_second: ConfigSecond = None,
     options: Options = None,
+    family: FamilyFile = None,
     options_first: OptionsFirst = None,
     options_second: OptionsSecond = None,
     as_json: Json = False,
@@ -45,8 +47,8 @@ def verify(
 
     every = options or []
     with (
-        open_checkpoint(first, config_first, [*every, *(options_first or [])]) as ours,
-        open_checkpoint(second, config_second, [*every, *(options_second or [])]) as theirs,
+        open_checkpoint(first, config_first, [*every, *(options_first or [])], family) as ours,
+        open_checkpoint(second, config_second, [*every, *(options_second or [])], family) as theirs,
     ):
         found = check(certificate, ours, theirs, seed=seed)
     agreement = found.agreement

@@ -7,7 +7,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from transformer_nfn.checkpoints import CheckpointError
+from transformer_nfn.checkpoints import Checkpoint, CheckpointError, load_family
 from transformer_nfn.jobs import Done, Executor, InProcess
 from transformer_nfn.kinship.fingerprinting import Fingerprint, check_choice, fingerprint
 
@@ -65,6 +65,7 @@ def fingerprints(
     track: Track = lambda outcomes: outcomes,
     *,
     blocks: str = "all",
+    family: str | None = None,
 ) -> tuple[list[Fingerprint], dict[str, str]]:
     """Fingerprints of many files in their order, and what is wrong with those that have none.
 
@@ -73,9 +74,10 @@ def fingerprints(
         executor: Where to compute; in this process if None.
         track: Is given the outcomes and passes them on, to show progress.
         blocks: Which blocks are read, see `fingerprint`.
+        family: A file with the table of their family, see `load_family`.
     """
     check_choice(blocks)  # a wrong word is reported before anything is read
-    function = partial(try_fingerprint, blocks=blocks)
+    function = partial(try_fingerprint, blocks=blocks, family=family)
     done: dict[str | Path, Fingerprint] = {}
     broken: dict[str | Path, str] = {}
     for outcome in track((executor or InProcess()).run(function, paths)):
@@ -90,9 +92,13 @@ def fingerprints(
     }
 
 
-def try_fingerprint(path: str | Path, *, blocks: str = "all") -> Fingerprint | str:
+def try_fingerprint(
+    path: str | Path, *, blocks: str = "all", family: str | None = None
+) -> Fingerprint | str:
     """A fingerprint, or why there is none; a broken file is no reason to stop."""
     try:
-        return fingerprint(path, blocks=blocks)
+        table = load_family(family) if family is not None else None
+        with Checkpoint(path, family=table) as checkpoint:
+            return fingerprint(checkpoint, blocks=blocks)
     except (CheckpointError, OSError) as error:
         return str(error)

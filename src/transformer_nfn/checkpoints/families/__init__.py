@@ -1,30 +1,111 @@
 """The families we know, and which of them a file is."""
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
+from functools import cache
+from importlib import import_module
+from importlib.metadata import entry_points
+from pkgutil import iter_modules
+from runpy import run_path
+from types import MappingProxyType
+from typing import Any
 
 from transformer_nfn.checkpoints.errors import CheckpointError
-from transformer_nfn.checkpoints.families.bert import BERT
-from transformer_nfn.checkpoints.families.gpt2 import GPT2
-from transformer_nfn.checkpoints.families.llama import LLAMA
-from transformer_nfn.checkpoints.families.vit import VIT
-from transformer_nfn.checkpoints.families.zoo import ZOO_PAPER, ZOO_RESIDUAL
 from transformer_nfn.checkpoints.family import Family
 
-FAMILIES = {family.name: family for family in (GPT2, BERT, VIT, LLAMA, ZOO_RESIDUAL, ZOO_PAPER)}
+#: Packages that bring a family of their own name it in this group of entry points.
+ENTRY_POINTS = "transformer_nfn.families"
 
 
-def recognise(names: Collection[str], where: str) -> tuple[Family, str]:
+def _tables(names: dict[str, Any]) -> list[Family]:
+    """The families among the names of a module."""
+    return [value for name, value in names.items() if isinstance(value, Family)]
+
+
+def _shipped() -> dict[str, Family]:
+    """Every table in this folder: a file more is a family more."""
+    modules = (import_module(f"{__name__}.{module.name}") for module in iter_modules(__path__))
+    return {family.name: family for module in modules for family in _tables(vars(module))}
+
+
+FAMILIES = MappingProxyType(_shipped())
+
+
+@cache
+def installed() -> tuple[Family, ...]:
+    """Families of other packages that are installed beside this one.
+
+    Raises:
+        CheckpointError: If one of them cannot be loaded.
+    """
+    found = []
+    for entry in entry_points(group=ENTRY_POINTS):
+        try:
+            family = entry.load()
+        except Exception as error:
+            raise CheckpointError(
+                f"the family {entry.value} of an installed package cannot be loaded: {error!r:.200}"
+            ) from error
+        if not isinstance(family, Family):
+            raise CheckpointError(f"{entry.value} of an installed package is no Family")
+        found.append(family)
+    return tuple(found)
+
+
+@cache
+def load_family(path: str) -> Family:
+    """The one table of a Python file, which is run, once: give only what you would run anyway.
+
+    Raises:
+        CheckpointError: If it cannot be run, or has none or several.
+    """
+    try:
+        found = _tables(run_path(path))
+    except Exception as error:
+        raise CheckpointError(f"{path} cannot be run: {error!r:.200}") from None
+    if len(found) != 1:
+        names = ", ".join(family.name for family in found) or "none"
+        raise CheckpointError(f"{path} should have one Family at its top level, it has: {names}")
+    return found[0]
+
+
+def recognise(
+    names: Collection[str], where: str, given: Family | None = None
+) -> tuple[Family, str]:
     """The family and prefix of a file, by the names of its tensors.
+
+    Of several that fit it is the one with most probes: a DeiT has all that a ViT has, and more.
+
+    Args:
+        names: Of the tensors.
+        where: What was opened.
+        given: The family that the user says it is.
 
     Raises:
         CheckpointError: If it is none we know.
     """
-    for family in FAMILIES.values():
-        for prefix in family.prefixes:
-            if prefix + family.probe in names:
-                return family, prefix
+    if given is not None:
+        candidates = _fitting([given], names)
+    else:
+        candidates = _fitting(FAMILIES.values(), names) or _fitting(installed(), names)
+    if candidates:
+        return max(candidates, key=lambda found: len(found[0].probes))
     some = ", ".join(sorted(names)[:3])
+    if given is not None:
+        raise CheckpointError(
+            f"{where} is no {given.name}: it has not all of {', '.join(given.probes)}; its tensors "
+            f"are called {some[:200]}, …"
+        )
     raise CheckpointError(
         f"{where} is of no family we know ({', '.join(FAMILIES)}); its tensors are called "
-        f"{some[:200]}, …"
+        f"{some[:200]}, …; a table of your own can be given, see docs/networks.md"
     )
+
+
+def _fitting(families: Iterable[Family], names: Collection[str]) -> list[tuple[Family, str]]:
+    """Families, and what then stands before all names; the first prefix that fits."""
+    found: dict[str, tuple[Family, str]] = {}
+    for family in families:
+        for prefix in family.prefixes:
+            if all(prefix + probe in names for probe in family.probes):
+                found.setdefault(family.name, (family, prefix))
+    return list(found.values())

@@ -44,7 +44,7 @@ def _family(name: str, probe: str, matrices: tuple[Matrix, ...], keys: Keys, ski
         name=name,
         keys={name: keys},
         prefixes=("",),
-        probe=probe,
+        probes=(probe,),
         block="blocks.{}.",
         block_of=plain_block if skip else block_without_skips,
         matrices=matrices,

@@ -11,7 +11,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from transformer_nfn.identity.comparing.units import as_complex
-from transformer_nfn.space import WeightBatch
+from transformer_nfn.space import Kind, WeightBatch
 
 
 @dataclass(frozen=True)
@@ -28,10 +28,10 @@ class Heads:
     def of(batch: WeightBatch) -> "Heads":
         """From canonical weights of one block."""
         Q, K, V, O = (batch[name][0, 0, 0] for name in "QKVO")
-        grouped = "g" in batch.spec.block.axes
-        if not grouped:
+        axes = batch.spec.block.axes
+        if "g" not in axes:
             Q, O = Q.unsqueeze(1), O.unsqueeze(1)
-        return Heads(Q, K, V, O, rotary=grouped)
+        return Heads(Q, K, V, O, rotary=axes["k"].kind is Kind.ROTARY)
 
     @property
     def groups(self) -> int:

@@ -72,7 +72,7 @@ def match_block(
     v = between(picked.V, b.V, *(heads.O.transpose(2, 3).flatten(1, 2) for heads in (picked, b)))
     order, scale = _neurons(start, theirs, known)
     parts: dict[str, Tensor] = {"a": order, "k": _back(k, groups), "v": _back(v, groups)}
-    parts |= {"g": groups, "m": inside} if a.rotary else {"h": groups}
+    parts |= {"g": groups, "m": inside} if "g" in spec.block.axes else {"h": groups}
     if scale is not None:
         parts["s"] = _back(scale, order)
     element = GroupElement(spec, {label: part[None, None] for label, part in parts.items()})
