@@ -28,9 +28,12 @@ APART_ON_ONE = 18.0
 BLURRED = 0.25
 #: Inputs that the most different ones are chosen from, as a multiple of those that are judged.
 _POOL = 2
-#: Roundings of each file; more where few outputs would make a chance of it.
+#: Roundings of each file; more where few outputs would make a chance of it, or few weights, of
+#: which some then count for all others.
 _JITTERS, MANY_JITTERS = 4, 10
-MANY_OUTPUTS = 256
+MANY_OUTPUTS, MANY_WEIGHTS = 256, 2**22
+#: Between the seeds of the roundings of one file and of the other: equal ones would not be two.
+_OTHER = 10**6
 #: Outputs of one token that are compared; of more, some chosen by the seed.
 _OUTPUTS = 4096
 #: Parts of a sequence that are judged by themselves: a change may show at its start or end only.
@@ -42,7 +45,8 @@ class Agreement:
     """How far the outputs of two networks are apart, in multiples of what rounding does to them.
 
     Attributes:
-        ratio: On all inputs together, the output and part of the sequence where it is largest.
+        ratio: On all inputs together or half of them, the output and part of the sequence where it
+            is largest.
         ratio_on_one: On the input where it is largest.
         rounding: What rounding does to the outputs, as a part of their size.
         difference: How far the outputs are apart, as a part of their size.
@@ -78,9 +82,12 @@ def confirm(ours: Checkpoint, theirs: Checkpoint, *, seed: int) -> Agreement:
     random = len(drawn)
     one, two = (_outputs(checkpoint, inputs, seed) for checkpoint in (ours, theirs))
     few = min(out[0].numel() for out in two.values()) < MANY_OUTPUTS
+    few |= ours.spec.weights * ours.blocks < MANY_WEIGHTS
+    roundings = range(seed, seed + (MANY_JITTERS if few else _JITTERS))
+    others = range(roundings.start + _OTHER, roundings.stop + _OTHER)
     levels = [
-        _levels(checkpoint, exact, inputs, seed, MANY_JITTERS if few else _JITTERS)
-        for checkpoint, exact in ((ours, one), (theirs, two))
+        _levels(checkpoint, exact, inputs, seed, seeds)
+        for checkpoint, exact, seeds in ((ours, one, roundings), (theirs, two, others))
     ]
     worst = Agreement(0.0, 0.0, 0.0, 0.0, len(inputs), seed)
     for head, theirs_out in two.items():
@@ -90,8 +97,10 @@ def confirm(ours: Checkpoint, theirs: Checkpoint, *, seed: int) -> Agreement:
         level = torch.maximum(levels[0][head], levels[1][head]).clamp_min(1e-300)
         level = torch.maximum(level, 1e-26 * size)
         parts = [
-            _root(apart[:random, part].sum() / level[:random, part].sum())
+            _root(apart[rows, part].sum() / level[rows, part].sum())
+            for rows in (slice(random), slice(random // 2), slice(random // 2, random))
             for part in _parts(apart.shape[1])
+            if apart[rows, part].numel()
         ]
         singles = (apart.sum(dim=1) / level.sum(dim=1)).nan_to_num(nan=torch.inf)
         worst = Agreement(
@@ -133,14 +142,14 @@ def _chosen(outputs: dict[str, Tensor], seed: int) -> dict[str, Tensor]:
 
 
 def _levels(
-    checkpoint: Checkpoint, exact: dict[str, Tensor], inputs: Tensor, seed: int, count: int
+    checkpoint: Checkpoint, exact: dict[str, Tensor], inputs: Tensor, seed: int, roundings: range
 ) -> dict[str, Float[Tensor, "s t"]]:
     """The mean square of what rounding does to the outputs of each token, by head."""
     sums = {head: torch.zeros(out.shape[:2], dtype=out.dtype) for head, out in exact.items()}
-    for moved in run_roundings(checkpoint, inputs, range(seed, seed + count)):
+    for moved in run_roundings(checkpoint, inputs, roundings):
         for head, out in _chosen(moved, seed).items():
             sums[head] += (out - exact[head]).square().sum(dim=2)
-    return {head: total / count for head, total in sums.items()}
+    return {head: total / len(roundings) for head, total in sums.items()}
 
 
 def _parts(tokens: int) -> list[slice]:

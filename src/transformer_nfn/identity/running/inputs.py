@@ -61,7 +61,9 @@ def draw_inputs(
         ids[row % count, (row // count) % length] = token
     if not (types := _rows(TokenTypes, ours, theirs)):
         return ids
-    return torch.stack([ids, torch.randint(0, types, ids.shape, generator=generator)], dim=1)
+    drawn = torch.randint(0, types, ids.shape, generator=generator)
+    drawn[: count // 2] = 0  # as most people use it
+    return torch.stack([ids, drawn], dim=1)
 
 
 def _rows(kind: type[Embedding], ours: Checkpoint, theirs: Checkpoint) -> int:
