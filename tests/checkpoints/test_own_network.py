@@ -169,6 +169,8 @@ def test_without_the_table_it_is_of_no_family(net: Ours, tmp_path: Path) -> None
     ("text", "wanted"),
     [
         ("1 / 0", "cannot be run: ZeroDivisionError"),
+        ("\x00", "cannot be run"),
+        ("def", "cannot be run: SyntaxError"),
         ("x = 1", "should have one Family at its top level, it has: none"),
         (TABLE + "\nTWO = __import__('dataclasses').replace(OURS, name='two')", "ours, two"),
     ],

@@ -21,7 +21,7 @@ from transformer_nfn.checkpoints.places import Place
 from transformer_nfn.checkpoints.settings import Settings
 from transformer_nfn.checkpoints.stored import StoredTensors
 from transformer_nfn.checkpoints.tensorfiles import TensorFiles
-from transformer_nfn.space import NormPlace, WeightBatch
+from transformer_nfn.space import Inputs, NormPlace, WeightBatch
 
 
 @dataclass(frozen=True)
@@ -34,7 +34,7 @@ class Head:
         bias: Its bias, if there is one.
         tied: Whether the weight is the embedding's.
         own: The weight's name where it has a tensor of its own.
-        first: Whether it reads the first token only.
+        token: The place of the token that it reads; None for all.
     """
 
     name: str
@@ -42,7 +42,7 @@ class Head:
     bias: str | None
     tied: bool
     own: str
-    first: bool
+    token: int | None
 
 
 class Checkpoint:
@@ -113,7 +113,7 @@ class Checkpoint:
         sizes = {**self.spec.sizes, "blocks": self.blocks}
         agreement.check_sizes(self.files, self._keys, self.config, sizes, self.name)
         agreement.check_biases(self.files, self._keys.biases, self.config, names)
-        if not self.writers and self.family.norms is not None:
+        if not self.writers and self.family.inputs is not Inputs.VECTORS:
             raise CheckpointError(f"{self.path} has no embedding")
         soundness.check_writers(self.files, self.family, self.writers)
         heads = self.heads.values()
@@ -236,9 +236,9 @@ class Checkpoint:
             own = f"{name}.weight"
             bias = self._bias_of(reader, name)
             if own in self.files and not self._reads_pooled(name):
-                found[name] = Head(name, own, bias, False, own, reader.first)
+                found[name] = Head(name, own, bias, False, own, reader.token)
             elif reader.tied and self.settings.tied and self._predicts_tokens:
-                found[name] = Head(name, self.name(reader.tied), bias, True, own, reader.first)
+                found[name] = Head(name, self.name(reader.tied), bias, True, own, reader.token)
         return found
 
     def _bias_of(self, reader: Reader, name: str) -> str | None:
@@ -259,12 +259,17 @@ class Checkpoint:
         """Whether a layer reads the pooler's output: as the config says, else if there is one."""
         if name not in self.family.pooled or self._is_a("ForTokenClassification"):
             return False
-        return bool(self._architectures) or self.name("pooler.dense.weight") in self.files
+        return bool(self._architectures) or f"{self.pooler}.weight" in self.files
+
+    @property
+    def pooler(self) -> str | None:
+        """The name in this file of the reader whose output goes through an activation."""
+        return self.name(self.family.pooler) if self.family.pooler else None
 
     @cached_property
     def pooled_heads(self) -> list[str]:
         """Layers that read what the pooler makes of the first token, by their names."""
-        if self.name("pooler.dense") not in self.heads:
+        if self.pooler is None or self.pooler not in self.heads:
             return []
         return [
             name
@@ -303,10 +308,11 @@ class Checkpoint:
 
     @cached_property
     def hidden_head(self) -> tuple[str, str, str, str] | None:
-        """Weight and bias, twice, of a zoo net's classifier Linear-ReLU-Linear."""
-        names = ("weight1", "bias1", "weight2", "bias2")
-        one, two, three, four = (f"classifier.{name}" for name in names)
-        return (one, two, three, four) if self.family.norms is None else None
+        """Weight and bias, twice, of a head Linear-ReLU-Linear on the mean of all tokens."""
+        if (names := self.family.hidden_head) is None:
+            return None
+        one, two, three, four = map(self.name, names)
+        return one, two, three, four
 
     @property
     def hidden_neurons(self) -> int:
@@ -345,7 +351,7 @@ class Checkpoint:
             return False
         if self._is_a("Model") and not self._is_a("LMHeadModel", "DoubleHeadsModel"):
             return True
-        heads = [name for name in self.heads if not name.endswith("pooler.dense")]
+        heads = [name for name in self.heads if name != self.pooler]
         return not heads and not self.pooled_heads
 
     # -------------------------------------------------------------------------------- tensors

@@ -14,8 +14,8 @@ from transformer_nfn.checkpoints.tensorfiles import TensorFiles
 
 def read_config(files: TensorFiles, family: Family, given: str | Path | None) -> dict[str, Any]:
     """The config of a checkpoint: the given file, its own metadata, or config.json beside it."""
-    if given is None and family.norms is None:  # a zoo's net says what it is in its own metadata
-        text = files.shards[0][1].metadata.get("net")
+    if given is None and family.in_metadata is not None:
+        text = files.shards[0][1].metadata.get(family.in_metadata)
         if text is None:
             raise CheckpointError(
                 f"{files.path} does not say what net it is; write it with `tnfn zoo export`"
@@ -32,7 +32,7 @@ def config_file(files: TensorFiles, family: Family, given: str | Path | None) ->
     if given is not None:
         return place_of(given)
     beside = files.folder / "config.json"
-    if family.norms is None:
+    if family.in_metadata is not None:
         return None
     try:
         there = beside.exists()
@@ -58,8 +58,8 @@ def read_model_type(
         CheckpointError: If nobody says it, it is another family's, or the model has code of its
             own.
     """
-    if family.norms is None:  # a zoo's net says what it is in its own metadata
-        return family.name
+    if family.in_metadata is not None:
+        return family.model_types[0]
     kind = options.get("model_type", config.get("model_type"))
     first = family.model_types[0]
     say = (

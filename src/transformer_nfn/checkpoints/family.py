@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 from transformer_nfn.checkpoints.keys import Keys
 from transformer_nfn.checkpoints.settings import Settings
-from transformer_nfn.space import Block, Embedding, Inputs
+from transformer_nfn.space import Block, Embedding, FixedPositions, Inputs
 
 
 @dataclass(frozen=True)
@@ -54,14 +54,14 @@ class Reader:
         own: The name stands without the family's prefix, as heads do.
         tied: The embedding it shares its weight with where the file has none of its own.
         bias: Whether it may have a bias, or only in models of these names.
-        first: It reads the first token only.
+        token: It reads only the token at this place; all if None.
     """
 
     name: str
     own: bool = False
     tied: str | None = None
     bias: bool | tuple[str, ...] = True
-    first: bool = False
+    token: int | None = None
 
 
 @dataclass(frozen=True)
@@ -102,10 +102,15 @@ class Family:
         embeddings: What makes tokens of the inputs, step by step.
         readers: Everything else that reads from it.
         predictor: What makes words of what a reader gives, if there is such a reader.
-        pooled: Layers that read what `pooler.dense` makes of the first token, not the stream.
+        pooler: The reader whose output goes through an activation, if there is one.
+        pooled: Layers that read what the pooler makes of the first token, not the stream.
         behind: Beginnings of names of tensors that read what a reader gives.
         ignored: Endings of names that are no weights.
         output_bias: The attention has an output bias, or a place for one.
+        hidden_head: Weight and bias, twice, of a head Linear-ReLU-Linear on the mean of all tokens,
+            instead of readers.
+        in_metadata: Where in a file's own metadata its settings stand, instead of config.json.
+        split_axes: Matrices have each of their axes on disk; a Linear joins all but the stream's.
     """
 
     name: str
@@ -122,10 +127,14 @@ class Family:
     embeddings: tuple[Embedding, ...] = ()
     readers: tuple[Reader, ...] = ()
     predictor: WordPredictor | None = None
+    pooler: str | None = None
     pooled: tuple[str, ...] = ()
     behind: tuple[str, ...] = ()
     ignored: tuple[str, ...] = field(default=())
     output_bias: bool = True
+    hidden_head: tuple[str, str, str, str] | None = None
+    in_metadata: str | None = None
+    split_axes: bool = False
 
     @property
     def writers(self) -> tuple[Writer, ...]:
@@ -137,6 +146,11 @@ class Family:
     def inputs(self) -> Inputs:
         """What a network of it is given."""
         return next(step.inputs for step in self.embeddings if step.inputs is not None)
+
+    @property
+    def fixed_positions(self) -> bool:
+        """Whether positions are added that no file holds."""
+        return any(isinstance(step, FixedPositions) for step in self.embeddings)
 
     @property
     def model_types(self) -> tuple[str, ...]:

@@ -8,7 +8,7 @@ from transformer_nfn.checkpoints.family import Family
 from transformer_nfn.checkpoints.layout import bias_shape, weight_shape
 from transformer_nfn.checkpoints.settings import Settings
 from transformer_nfn.checkpoints.tensorfiles import TensorFiles
-from transformer_nfn.space import BlockSpec
+from transformer_nfn.space import BlockSpec, Inputs
 
 MAX_BLOCKS = 4096
 
@@ -103,7 +103,7 @@ def check_blocks(
         spec: Declaration and sizes of the blocks.
         block_names: What stands before the names of each block.
     """
-    joined = family.norms is not None
+    joined = not family.split_axes
     # Once for all blocks: there may be thousands.
     shapes = [
         (m, weight_shape(spec, m, joined=joined), bias_shape(spec, m)) for m in family.matrices
@@ -146,7 +146,7 @@ def check_writers(files: TensorFiles, family: Family, names: Collection[str]) ->
     for name in names:
         if not prod(_shape(files, name)):
             raise CheckpointError(f"{files.path}: {name} has no rows")
-    if family.norms is None and len(names) not in (0, len(family.writers)):
+    if family.inputs is Inputs.VECTORS and len(names) not in (0, len(family.writers)):
         raise CheckpointError(f"{files.path} has {' and '.join(names)}, and not the other half")
 
 

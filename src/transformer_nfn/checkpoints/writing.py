@@ -74,7 +74,7 @@ def rewrite(
         raise CheckpointError(f"{folder} has {names[0]} or an index already; choose another --out")
     with _folder(folder), _temporaries(finals) as temporaries:
         _write_all(checkpoint, changes, temporaries, added)
-        if not same and checkpoint.family.norms is not None:  # a zoo's net carries its own
+        if not same and checkpoint.family.in_metadata is None:  # else the file carries them
             _write_config(checkpoint, folder, config or {})
         if checkpoint.files.index:
             _write_index(checkpoint, folder, names[-1], added)

@@ -25,6 +25,7 @@ from transformer_nfn.identity.running.witness import (
     find_witness,
 )
 from transformer_nfn.identity.settings import compare_settings
+from transformer_nfn.space import Positions
 
 _CHUNK = 2**22
 #: Draws of inputs among which a witness is looked for.
@@ -98,6 +99,7 @@ def same(
     progress: Callable[[int], None] = lambda _: None,
     *,
     seed: int | None = None,
+    search: bool = True,
 ) -> Verdict:
     """Decide whether two checkpoints are the same function, and by which symmetry.
 
@@ -110,6 +112,8 @@ def same(
         progress: Called with the number of blocks that were compared.
         seed: Of the inputs on which both are run; from fresh entropy if None, so that nobody can
             make files that agree on just these.
+        search: Whether to look for an input on which they differ, where weights do. Without one
+            they are not decided.
     """
     seed = fresh_seed() if seed is None else seed
     compared = compare_settings(ours, theirs)
@@ -120,7 +124,7 @@ def same(
             where=f"config: {_named(compared.unknown)}",
         )
     else:
-        verdict = _same(ours, theirs, list(compared.differ), progress, seed)
+        verdict = _same(ours, theirs, list(compared.differ), progress, seed, search)
     return replace(verdict, unknown_settings=compared.shared, seed=seed)
 
 
@@ -136,6 +140,7 @@ def _same(
     settings: list[str],
     progress: Callable[[int], None],
     seed: int,
+    search: bool,
 ) -> Verdict:
     if not settings and _same_reading(ours, theirs) and (what := same_numbers(ours, theirs)):
         return _SAME[what]
@@ -163,7 +168,7 @@ def _same(
     try:
         if matched is not None and not matched.failures:
             return _confirmed(_equivalent(matched, ours, theirs), ours, theirs, seed)
-        return _with_witness(ours, theirs, settings, matched, seed)
+        return _with_witness(ours, theirs, settings, matched, seed, search)
     except (ValueError, RuntimeError) as error:
         if isinstance(error, CheckpointError):
             raise
@@ -247,7 +252,12 @@ def not_runnable(*checkpoints: Checkpoint) -> str | None:
 
 
 def _with_witness(
-    ours: Checkpoint, theirs: Checkpoint, settings: list[str], found: Match | None, seed: int
+    ours: Checkpoint,
+    theirs: Checkpoint,
+    settings: list[str],
+    found: Match | None,
+    seed: int,
+    search: bool,
 ) -> Verdict:
     """Not equivalent as far as we see; different only if an input shows it."""
     if found is not None:
@@ -265,6 +275,9 @@ def _with_witness(
         positions = _FAR
     if error := not_runnable(ours, theirs):
         return Verdict(Answer.UNDECIDED, f"{reason}; {error}", where=where, distances=distances)
+    if not search:
+        reason = f"{reason}; no input that shows it was looked for"
+        return Verdict(Answer.UNDECIDED, reason, where=where, distances=distances)
     witness = _search(ours, theirs, found, tokens, positions, seed)
     verdict = Verdict(
         Answer.DIFFERENT,
@@ -310,12 +323,12 @@ def _suspects(found: Match, theirs: Checkpoint) -> tuple[tuple[int, ...], int]:
     """Words whose embedding or output differs, and how far positions do."""
     words = next(iter(theirs.writers), None)
     heads = {head.weight for head in theirs.heads.values()}
+    tables = [step for step in theirs.family.embeddings if isinstance(step, Positions)]
+    positions = {theirs.name(name) for step in tables for name in step.tensors}
     units = [(place, r.unit) for place, r in found.failures if r.unit is not None]
     return (
         tuple(unit for place, unit in units if place == words or place in heads),
-        max(
-            [unit + 1 for place, unit in units if "position" in place or "wpe" in place], default=0
-        ),
+        max([unit + 1 for place, unit in units if place in positions], default=0),
     )
 
 

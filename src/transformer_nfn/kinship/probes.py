@@ -83,7 +83,7 @@ def make_probes(checkpoint: Checkpoint, dtype: torch.dtype) -> Probes:
     Raises:
         CheckpointError: If nothing is embedded, and the basis of the stream is anybody's.
     """
-    rows = _sine_rows(checkpoint) if checkpoint.family.norms is None else _own_rows(checkpoint)
+    rows = _sine_rows(checkpoint) if checkpoint.family.fixed_positions else _own_rows(checkpoint)
     written = seen(checkpoint, rows)
     return Probes(written.to(dtype), plain_norm(written).to(dtype))
 
@@ -122,7 +122,7 @@ def _own_rows(checkpoint: Checkpoint) -> Float[Tensor, "p x"]:
 def _sine_rows(checkpoint: Checkpoint) -> Float[Tensor, "p x"]:
     D = checkpoint.D
     positions = sine_positions(COUNT, D).double()
-    if "embedding.weight" not in checkpoint.writers:
+    if not checkpoint.writers:
         return signs("word vectors", COUNT, D).double() + positions
-    weight, bias = (stored_rows(checkpoint, f"embedding.{part}") for part in ("weight", "bias"))
+    weight, bias = (stored_rows(checkpoint, name) for name in checkpoint.writers)
     return weight[chosen(len(weight), COUNT)].double() + bias.double() + positions

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from types import MappingProxyType
 from typing import Any
 
@@ -93,6 +94,25 @@ class Block:
     def norm_read_by(self, half: int) -> Half:
         """The half whose norm a half reads: its own, or the one before, or the last of a block."""
         return self.halves[half if self.halves[half].place is NormPlace.BEFORE else half - 1]
+
+    @cached_property
+    def readers(self) -> Mapping[str, tuple[int, int]]:
+        """Tensors that read a stream: with which axis, counted from the last, and in which half."""
+        return {
+            name: (half.part.reading_axis(name), number)
+            for number, half in enumerate(self.halves)
+            for name in half.part.readers
+        }
+
+    @cached_property
+    def writers(self) -> Mapping[str, int]:
+        """Tensors that write into a stream, all with their last axis: in which half."""
+        return {
+            name: number
+            for number, half in enumerate(self.halves)
+            for name in half.part.writers
+            if name in self.tensors
+        }
 
     @property
     def pointwise(self) -> tuple[str, ...]:

@@ -4,8 +4,8 @@ from collections.abc import Collection, Iterable
 from functools import cache
 from importlib import import_module
 from importlib.metadata import entry_points
+from pathlib import Path
 from pkgutil import iter_modules
-from runpy import run_path
 from types import MappingProxyType
 from typing import Any
 
@@ -58,13 +58,15 @@ def load_family(path: str) -> Family:
     Raises:
         CheckpointError: If it cannot be run, or has none or several.
     """
+    names: dict[str, Any] = {"__name__": "family"}
     try:
-        found = _tables(run_path(path))
+        exec(compile(Path(path).read_text("utf-8"), path, "exec"), names)
+        found = _tables(names)
     except Exception as error:
         raise CheckpointError(f"{path} cannot be run: {error!r:.200}") from None
     if len(found) != 1:
-        names = ", ".join(family.name for family in found) or "none"
-        raise CheckpointError(f"{path} should have one Family at its top level, it has: {names}")
+        some = ", ".join(family.name for family in found) or "none"
+        raise CheckpointError(f"{path} should have one Family at its top level, it has: {some}")
     return found[0]
 
 

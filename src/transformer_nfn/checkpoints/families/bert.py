@@ -65,12 +65,13 @@ BERT = Family(
         TokenTypes("embeddings.token_type_embeddings.weight"),
     ),
     readers=(
-        Reader("pooler.dense", first=True),
+        Reader("pooler.dense", token=0),
         Reader(PREDICTOR.reads, own=True),
         Reader("qa_outputs", own=True),
         Reader("classifier", own=True),
     ),
     predictor=PREDICTOR,
+    pooler="pooler.dense",
     # A classifier of single tokens reads the stream, all others what the pooler makes of it.
     pooled=("cls.seq_relationship", "classifier"),
     behind=("cls.predictions.",),

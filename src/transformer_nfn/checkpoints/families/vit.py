@@ -57,7 +57,8 @@ VIT = Family(
         PatchPositions("embeddings.position_embeddings"),
     ),
     readers=(
-        Reader("pooler.dense", first=True),
-        Reader("classifier", own=True, first=True),
+        Reader("pooler.dense", token=0),
+        Reader("classifier", own=True, token=0),
     ),
+    pooler="pooler.dense",
 )

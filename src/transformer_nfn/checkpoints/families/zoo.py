@@ -51,6 +51,14 @@ def _family(name: str, probe: str, matrices: tuple[Matrix, ...], keys: Keys, ski
         norms=None,
         embeddings=(Projection("embedding.weight", "embedding.bias"), FixedPositions()),
         output_bias=skip,
+        hidden_head=(
+            "classifier.weight1",
+            "classifier.bias1",
+            "classifier.weight2",
+            "classifier.bias2",
+        ),
+        in_metadata="net",
+        split_axes=True,
     )
 
 

@@ -16,7 +16,6 @@ from torch import Tensor
 
 from transformer_nfn.identity.comparing.residuals import Residual
 from transformer_nfn.identity.comparing.units import with_units_of
-from transformer_nfn.identity.elements.canonical import READERS, WRITERS
 from transformer_nfn.space import WeightBatch
 
 #: Draws of rounding that a difference is compared with.
@@ -48,8 +47,9 @@ def leaning_tensors(
     tight = with_units_of(
         _filled(block, 1.0), _filled(block, 0.0), {"Q K": loose, "V O": loose}, heads=True
     )
-    for name, axes in block.spec.block.tensors.items():
-        if name in READERS or (name in WRITERS and not name.startswith("b")):
+    declared = block.spec.block
+    for name, axes in declared.tensors.items():
+        if name in declared.readers or (name in declared.writers and not name.startswith("b")):
             counts = _matrix(tight, name)
             rows = [_matrix(batch, name) * counts for batch in (difference, *roundings)]
             if "s" in [index.label for index in axes]:
@@ -129,7 +129,6 @@ def _without(rows: Float[Tensor, "u x"], ways: Float[Tensor, "u x"]) -> Float[Te
 def _matrix(batch: WeightBatch, name: str) -> Float[Tensor, "u x"]:
     """A row for each column of a reader, or for each row of a writer; the stream comes last."""
     tensor = batch[name][0, 0, 0]
-    if name in READERS:
-        axis = READERS[name][0]
-        tensor = tensor.movedim(axis, -1)
+    if name in (readers := batch.spec.block.readers):
+        tensor = tensor.movedim(readers[name][0], -1)
     return tensor.reshape(-1, tensor.shape[-1])

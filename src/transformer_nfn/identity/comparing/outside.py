@@ -48,8 +48,8 @@ def _off(rows: Tensor) -> Tensor:
 
 
 def _with_positions(checkpoint: Checkpoint, name: str, rows: Tensor) -> Tensor:
-    """A zoo net's positions are fixed; they are written with the bias."""
-    if checkpoint.family.norms is not None or not name.endswith(".bias"):
+    """Fixed positions are written with the bias."""
+    if not checkpoint.family.fixed_positions or checkpoint.writers[name].axes != "x":
         return rows
     return rows + sine_positions(checkpoint.settings.size("tokens"), checkpoint.D).double()
 

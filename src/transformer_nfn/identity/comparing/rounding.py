@@ -2,6 +2,7 @@
 
 import copy
 import hashlib
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor
@@ -11,6 +12,8 @@ from transformer_nfn.checkpoints import Checkpoint, TensorFiles
 #: What float64 arithmetic does to a number on its way through a comparison, relatively. It counts
 #: where the stored dtype is so fine that its own rounding would be less.
 ARITHMETIC = 3e-14
+#: Numbers of a tensor that is kept while its roundings are made.
+_SMALL = 2**16
 
 
 def unit_roundoff(*checkpoints: Checkpoint) -> float:
@@ -50,7 +53,14 @@ def jittered(checkpoint: Checkpoint, *, seed: int) -> Checkpoint:
     A stored 0 stays: no symmetry makes a number of a row or a bias that is 0, and where a norm has
     a tiny ε a token of zeros is another one as soon as it is not.
     """
-    return _with_files(checkpoint, _Jittered(checkpoint.files, seed))
+    return jittered_copies(checkpoint, [seed])[0]
+
+
+def jittered_copies(checkpoint: Checkpoint, seeds: Sequence[int]) -> list[Checkpoint]:
+    """The same for several seeds; what is small is read once for all of them."""
+    known: dict[str, tuple[Tensor, Tensor]] = {}
+    files = [_Jittered(checkpoint.files, seed, known) for seed in seeds]
+    return [_with_files(checkpoint, moved) for moved in files]
 
 
 def _with_files(checkpoint: Checkpoint, files: TensorFiles) -> Checkpoint:
@@ -75,20 +85,36 @@ class _Spread(TensorFiles):
 class _Jittered(TensorFiles):
     """Tensors as stored, and a little beside it; the same slice always in the same way."""
 
-    def __init__(self, files: TensorFiles, seed: int) -> None:
+    def __init__(
+        self, files: TensorFiles, seed: int, known: dict[str, tuple[Tensor, Tensor]]
+    ) -> None:
         self.__dict__.update(files.__dict__)  # the same open files
-        self._seed = seed
+        self._seed, self._known = seed, known
 
     def read(self, name: str) -> Tensor:
-        return self._moved(super().read(name), name)
-
-    def slice(self, name: str, first: int, last: int) -> Tensor:  # and rows and chunks by it
-        return self._moved(super().slice(name, first, last), f"{name} {first}")
-
-    def _moved(self, tensor: Tensor, place: str) -> Tensor:
+        if name in self._known:
+            return self._moved(*self._known[name], name)
+        tensor = super().read(name)
         if not tensor.dtype.is_floating_point:
             return tensor
+        numbers = tensor.double(), _movable(tensor)
+        if tensor.numel() <= _SMALL:
+            self._known[name] = numbers
+        return self._moved(*numbers, name)
+
+    def slice(self, name: str, first: int, last: int) -> Tensor:  # and rows and chunks by it
+        tensor = super().slice(name, first, last)
+        if not tensor.dtype.is_floating_point:
+            return tensor
+        return self._moved(tensor.double(), _movable(tensor), f"{name} {first}")
+
+    def _moved(self, tensor: Tensor, digit: Tensor, place: str) -> Tensor:
         digest = hashlib.blake2b(f"{self._seed} {place}".encode(), digest_size=7).digest()
         generator = torch.Generator().manual_seed(int.from_bytes(digest, "big"))
         share = torch.rand(tensor.shape, generator=generator, dtype=torch.float64) - 0.5
-        return tensor.double() + share * last_digit(tensor) * (tensor != 0)
+        return tensor + share * digit
+
+
+def _movable(tensor: Tensor) -> Tensor:
+    """By how much each number may move in all."""
+    return last_digit(tensor) * (tensor != 0)

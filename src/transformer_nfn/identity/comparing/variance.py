@@ -13,8 +13,6 @@ from transformer_nfn.identity.comparing.basis import Basis
 from transformer_nfn.identity.comparing.rounding import spread_of
 from transformer_nfn.identity.elements.acting import reading
 from transformer_nfn.identity.elements.canonical import (
-    READERS,
-    WRITERS,
     Norm,
     Rules,
     along,
@@ -38,10 +36,9 @@ def block_variances(checkpoint: Checkpoint, number: int) -> WeightBatch:
     norms = reading(checkpoint, number)
     rules = Rules.of(checkpoint)
     D = batch.spec.sizes["D"]
-    for name, (axis, half) in READERS.items():
-        if name in block:
-            norm_variance = _norm_variance(off, checkpoint.reading_norms(number)[half])
-            _read_through(block, variances, name, axis, norms[half], norm_variance, D)
+    for name, (axis, half) in batch.spec.block.readers.items():
+        norm_variance = _norm_variance(off, checkpoint.reading_norms(number)[half])
+        _read_through(block, variances, name, axis, norms[half], norm_variance, D)
     if rules.free_key_bias:
         variances["K"][..., D, :] = 0.0
     if rules.output_bias:
@@ -71,13 +68,14 @@ def with_spread(
     """
     found = dict(variances.tensors)
     D = block.spec.sizes["D"]
-    for name, tensor in block.tensors.items():
-        reads = name in READERS
-        stream = READERS[name][1] if reads else 1 if name in ("O", "bO") else 2
-        basis = known[stream]
-        if basis is None or name not in (*READERS, *WRITERS):
+    declared = block.spec.block
+    streams = {name: (axis, half) for name, (axis, half) in declared.readers.items()}
+    streams |= {name: (-1, half + 1) for name, half in declared.writers.items()}
+    for name, (axis, stream) in streams.items():
+        if (basis := known[stream]) is None:
             continue
-        axis = READERS[name][0] % (tensor.dim() - 3) + 3 if reads else tensor.dim() - 1
+        tensor = block[name]
+        axis = axis % tensor.dim()
         rows = tensor.narrow(axis, 0, D).movedim(axis, -1)
         # All that counts later is the sum over the stream.
         each = (basis.spread(rows) / D).unsqueeze(axis)

@@ -84,7 +84,7 @@ def moved_gauge(
         return group.act(value[None, None, None], gauge_axes(batch, name))[0, 0, 0]
 
     first, second = (
-        moved_norm(norm, bases[half], post_norm, held=rules.holds(half))
+        moved_norm(norm, bases[half], post_norm, held=rules.holds(batch.spec.block, half))
         for half, norm in enumerate(norms)
     )
     return Gauge(

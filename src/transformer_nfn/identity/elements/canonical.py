@@ -21,25 +21,13 @@ from jaxtyping import Float
 from torch import Tensor
 
 from transformer_nfn.checkpoints import Checkpoint
-from transformer_nfn.space import Index, WeightBatch
+from transformer_nfn.space import Block, Index, WeightBatch
 
 #: Scale and shift of a norm.
 Norm = tuple[Tensor, Tensor]
 #: Of the stream that attention reads, of the one it writes and the MLP reads, and of the one the
 #: MLP writes; None is the identity.
 Bases = tuple[Tensor | None, Tensor | None, Tensor | None]
-
-#: Where each reader has the axis of the stream, and which half of the block it belongs to.
-READERS: Mapping[str, tuple[int, int]] = {
-    "Q": (-2, 0),
-    "K": (-2, 0),
-    "V": (-2, 0),
-    "A": (0, 1),
-    "gate": (0, 1),
-    "up": (0, 1),
-}
-#: What writes, all with the stream as the last axis.
-WRITERS = ("O", "bO", "B", "bB", "down", "bdown")
 
 
 @dataclass(frozen=True)
@@ -89,16 +77,14 @@ class Rules:
             output_bias=output_bias,
             held=frozenset(
                 name
-                for name in READERS
-                if name in checkpoint.spec.block.tensors
-                and name not in free
-                and not checkpoint.has_bias(name)
+                for name in checkpoint.spec.block.readers
+                if name not in free and not checkpoint.has_bias(name)
             ),
         )
 
-    def holds(self, half: int) -> bool:
-        """Whether a reader of the attention's norm, 0, or the MLP's, 1, is held."""
-        return any(READERS[name][1] == half for name in self.held)
+    def holds(self, block: Block, half: int) -> bool:
+        """Whether a reader of the norm of a half is held."""
+        return any(block.readers[name][1] == half for name in self.held)
 
 
 def seen(checkpoint: Checkpoint, rows: Float[Tensor, "t x"]) -> Float[Tensor, "t x"]:
@@ -122,9 +108,7 @@ def undressed(
     """
     block = {name: tensor[0, 0, 0] for name, tensor in batch.tensors.items()}
     D = batch.spec.sizes["D"]
-    for name, (axis, half) in READERS.items():
-        if name not in block:
-            continue
+    for name, (axis, half) in batch.spec.block.readers.items():
         scale, shift = norms[half]
         weight, bias = split_bias(block, name, axis, D)
         bias = bias + torch.tensordot(shift, weight, dims=([0], [axis % weight.dim()]))
@@ -141,9 +125,8 @@ def undressed(
         block["V"] = _with_row(block["V"], torch.zeros_like(block["V"][..., D, :]))
         block["bO"] = block["bO"] + moved
     if rules.centred:
-        for name in WRITERS:
-            if name in block:
-                block[name] = block[name] - block[name].mean(dim=-1, keepdim=True)
+        for name in batch.spec.block.writers:
+            block[name] = block[name] - block[name].mean(dim=-1, keepdim=True)
     return _batch(batch, block)
 
 
@@ -156,13 +139,12 @@ def gauge_of(
     ones: dict[str, Tensor] = {}
     if rules.centred or unseen is not None:
         direction = torch.ones(D, dtype=torch.float64) if unseen is None else unseen
-        for name, (axis, half) in READERS.items():
-            if name in block:
-                weight, _ = split_bias(block, name, axis, D)
-                folded = weight * along(norms[half][0], axis, weight.dim())
-                ones[name] = _coefficients(folded, axis, direction)
+        for name, (axis, half) in batch.spec.block.readers.items():
+            weight, _ = split_bias(block, name, axis, D)
+            folded = weight * along(norms[half][0], axis, weight.dim())
+            ones[name] = _coefficients(folded, axis, direction)
     if rules.centred:
-        ones |= {name: block[name].mean(dim=-1) for name in WRITERS if name in block}
+        ones |= {name: block[name].mean(dim=-1) for name in batch.spec.block.writers}
     return Gauge(
         norms,
         ones,
@@ -176,9 +158,7 @@ def dressed(canonical: WeightBatch, gauge: Gauge, unseen: Tensor | None = None) 
     block = {name: tensor[0, 0, 0] for name, tensor in canonical.tensors.items()}
     D = canonical.spec.sizes["D"]
     direction = torch.ones(D, dtype=torch.float64) if unseen is None else unseen
-    for name, (axis, half) in READERS.items():
-        if name not in block:
-            continue
+    for name, (axis, half) in canonical.spec.block.readers.items():
         scale, shift = gauge.norms[half]
         weight, bias = split_bias(block, name, axis, D)
         if name in gauge.ones:
@@ -193,8 +173,8 @@ def dressed(canonical: WeightBatch, gauge: Gauge, unseen: Tensor | None = None) 
         block["V"] = _with_row(block["V"], gauge.value_bias)
     if gauge.key_bias is not None:
         block["K"] = _with_row(block["K"], gauge.key_bias)
-    for name in WRITERS:
-        if name in block and name in gauge.ones:
+    for name in canonical.spec.block.writers:
+        if name in gauge.ones:
             block[name] = block[name] + gauge.ones[name].unsqueeze(-1)
     return _batch(canonical, block)
 
@@ -220,16 +200,14 @@ def rotated(canonical: WeightBatch, bases: Bases) -> WeightBatch:
     """
     block = {name: tensor[0, 0, 0] for name, tensor in canonical.tensors.items()}
     D = canonical.spec.sizes["D"]
-    for name, (axis, half) in READERS.items():
-        R = bases[half]
-        if name not in block or R is None:
+    for name, (axis, half) in canonical.spec.block.readers.items():
+        if (R := bases[half]) is None:
             continue
         weight, bias = split_bias(block, name, axis, D)
         turned = torch.tensordot(R, weight, dims=([0], [axis % weight.dim()]))  # x first
         join_bias(block, name, axis, turned.movedim(0, axis), bias)
-    for name in WRITERS:
-        R = bases[1] if name in ("O", "bO") else bases[2]
-        if name in block and R is not None:
+    for name, half in canonical.spec.block.writers.items():
+        if (R := bases[half + 1]) is not None:
             block[name] = block[name] @ R
     return _batch(canonical, block)
 

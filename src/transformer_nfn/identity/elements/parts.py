@@ -105,8 +105,7 @@ def _ones(checkpoint: Checkpoint) -> int | None:
 def free_writers(checkpoint: Checkpoint) -> list[str]:
     """Writers outside the blocks that may change along the ones: all that are no head as well."""
     shared = {head.weight for head in checkpoint.heads.values() if head.tied}
-    if checkpoint.tied_decoder:
-        shared.add(checkpoint.name("embeddings.word_embeddings.weight"))
+    shared |= set(checkpoint.tied_decoder.values())
     return [name for name in checkpoint.writers if name not in shared]
 
 
@@ -119,7 +118,7 @@ def basis_streams(checkpoint: Checkpoint) -> list[int]:
     """Streams whose basis may change; fixed sine positions and hidden states hold theirs."""
     if checkpoint.unknown or checkpoint.gives_hidden_states:
         return []
-    if checkpoint.family.norms is not None:
+    if not checkpoint.family.fixed_positions:
         return [0]
     if checkpoint.skip:
         return []

@@ -15,7 +15,6 @@ from torch import Tensor
 from transformer_nfn.checkpoints import Checkpoint, TensorFiles
 from transformer_nfn.identity.elements.acting import reading
 from transformer_nfn.identity.elements.canonical import (
-    READERS,
     Norm,
     Rules,
     rotated,
@@ -24,7 +23,7 @@ from transformer_nfn.identity.elements.canonical import (
 )
 from transformer_nfn.identity.elements.element import NetElement, streams
 from transformer_nfn.identity.elements.rules import EXACT, ElementError, check_laid
-from transformer_nfn.space import WeightBatch
+from transformer_nfn.space import Block, WeightBatch
 
 
 def check_block(
@@ -51,8 +50,11 @@ def check_block(
         rules = replace(rules, centred=False)
     again = undressed(*new, rules, element.unseen)
     moved_values, again_values = _values(moved), _values(again)
-    error = row_sizes({n: again_values[n] - value for n, value in moved_values.items()})
-    under, laid, had = map(row_sizes, (moved_values, _terms(*new), _terms(*own)))
+    declared = checkpoint.spec.block
+    off = {n: again_values[n] - value for n, value in moved_values.items()}
+    error, under, laid, had = (
+        row_sizes(declared, values) for values in (off, moved_values, _terms(*new), _terms(*own))
+    )
     for name, wrong in error.items():
         place = f"block {number}, {name}"
         if not (wrong <= EXACT * (under[name] + laid[name])).all():
@@ -67,21 +69,19 @@ def check_block(
         check_laid(laid[name], least, had[name], checkpoint.dtype, place)
 
 
-def row_sizes(block: Mapping[str, Tensor]) -> dict[str, Tensor]:
+def row_sizes(declared: Block, block: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """For each tensor of a block the sizes of its rows along the stream, and of its constants.
 
     What a reader adds is a constant for each of its rows, what a writer adds is one for all.
     """
     sizes = {}
-    for name, (axis, _) in READERS.items():
-        if name not in block:
-            continue
+    for name, (axis, _) in declared.readers.items():
         rows = block[name].movedim(axis, 0)
         if (constants := block.get(f"b{name}")) is None:
             rows, constants = rows[:-1], rows[-1]
         sizes[name], sizes[f"b{name}"] = rows.norm(dim=0), constants.abs()
-    for name in ("O", "B", "down"):
-        if name in block:
+    for name in declared.writers:
+        if f"b{name}" in declared.writers:
             sizes[name], sizes[f"b{name}"] = block[name].norm(dim=-1), block[f"b{name}"].norm()
     return sizes
 
@@ -94,9 +94,7 @@ def _terms(batch: WeightBatch, norms: tuple[Norm, Norm]) -> dict[str, Tensor]:
     """For each canonical value the sizes of the numbers that it is a sum of."""
     block = {name: value.abs() for name, value in _values(batch).items()}
     terms = dict(block)
-    for name, (axis, half) in READERS.items():
-        if name not in block:
-            continue
+    for name, (axis, half) in batch.spec.block.readers.items():
         stored = block[name].movedim(axis, 0)
         scale, shift = (v.abs().view(-1, *[1] * (stored.dim() - 1)) for v in norms[half])
         weight = stored[: len(scale)]

@@ -137,7 +137,12 @@ def _gauge(
         gauge = replace(gauge, value_bias=_normal(gauge.value_bias, generator))
     if "norms" in chosen:
         first, second = (
-            _norm(norm, generator, shifts=shifts_are_free(checkpoint), held=rules.holds(half))
+            _norm(
+                norm,
+                generator,
+                shifts=shifts_are_free(checkpoint),
+                held=rules.holds(checkpoint.spec.block, half),
+            )
             for half, norm in enumerate(gauge.norms)
         )
         gauge = replace(gauge, norms=(first, second))

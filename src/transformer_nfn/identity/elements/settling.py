@@ -37,7 +37,9 @@ def _gauge(gauge: Gauge, element: NetElement, checkpoint: Checkpoint, number: in
     own, ones = reading(checkpoint, number), dict(gauge.ones)
     bases = tuple(element.bases.get(stream) for stream in streams(checkpoint, number))
     norms = [
-        _norm(norm, own[half], bases[half], checkpoint, held=rules.holds(half))
+        _norm(
+            norm, own[half], bases[half], checkpoint, held=rules.holds(checkpoint.spec.block, half)
+        )
         for half, norm in enumerate(gauge.norms)
     ]
     if rules.held & set(ones):

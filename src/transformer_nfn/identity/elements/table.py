@@ -8,7 +8,7 @@ from torch import Tensor
 
 from transformer_nfn.checkpoints import Checkpoint
 from transformer_nfn.group import GroupElement
-from transformer_nfn.identity.elements.canonical import READERS, WRITERS, Gauge
+from transformer_nfn.identity.elements.canonical import Gauge
 from transformer_nfn.identity.elements.element import NetElement, Outside
 from transformer_nfn.identity.elements.parts import basis_streams
 
@@ -115,13 +115,14 @@ def element_table(checkpoint: Checkpoint) -> dict[str, Slot]:
 
 def gauge_table(checkpoint: Checkpoint) -> dict[str, Slot]:
     """What the gauge of a block can have; values that the file has no place for are not in it."""
+    block = checkpoint.spec.block
     names = [f"norm.{half}.{part}" for half in (0, 1) for part in ("scale", "shift")]
     table = {name: Slot(torch.float64, (checkpoint.D,)) for name in names}
     if checkpoint.settings.norm == "layer":
         table |= {
             f"ones.{name}": _beside_stream(checkpoint, name)
-            for name in checkpoint.spec.block.tensors
-            if name in (*READERS, *WRITERS) and _has_place(checkpoint, name)
+            for name in block.tensors
+            if name in (*block.readers, *block.writers) and _has_place(checkpoint, name)
         }
     if checkpoint.settings.rope is None and checkpoint.has_bias("K"):
         table["key_bias"] = _beside_stream(checkpoint, "K")

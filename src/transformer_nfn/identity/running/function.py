@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from transformer_nfn.checkpoints import Checkpoint, CheckpointError, WordPredictor
-from transformer_nfn.identity.comparing.rounding import jittered
+from transformer_nfn.identity.comparing.rounding import jittered_copies
 from transformer_nfn.identity.elements.acting import canonical_block, folded_head
 from transformer_nfn.identity.elements.canonical import Norm
 from transformer_nfn.space import (
@@ -80,7 +80,7 @@ def run_roundings(
     for begin in range(0, len(seeds), count):
         some = seeds[begin : begin + count]
         with torch.no_grad():
-            found = run_each([jittered(checkpoint, seed=seed) for seed in some], inputs)
+            found = run_each(jittered_copies(checkpoint, some), inputs)
         for place in range(len(some)):
             yield {head: out[place] for head, out in found.items()}
 
@@ -147,12 +147,12 @@ def _heads(checkpoint: Checkpoint, n: Float[Tensor, "s t x"]) -> dict[str, Tenso
         weight = read(head.weight).double()
         bias = read(head.bias).double() if head.bias else torch.zeros(len(weight)).double()
         folded, constant = folded_head(weight, bias, norm, checkpoint.settings.norm == "layer")
-        tokens = n[:, 0] if head.first else n
+        tokens = n if head.token is None else n[:, head.token]
         given[name] = tokens @ folded.T + constant
     if (predictor := checkpoint.predictor) is not None:
         given["logits"] = _words(checkpoint, predictor, given.pop(predictor.reads))
-    pooler = checkpoint.name("pooler.dense")
-    if pooler in given:
+    pooler = checkpoint.pooler
+    if pooler is not None and pooler in given:
         pooled = ACTIVATIONS[checkpoint.settings.flag("pooler_act") or "tanh"](given[pooler])
         # What other layers read is no output of its own.
         given = {n: out for n, out in given.items() if n != pooler or not checkpoint.pooled_heads}
