@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import BinaryIO, TypeAlias
 
 from transformer_nfn.checkpoints.errors import CheckpointError, UnreadableError
-from transformer_nfn.checkpoints.header import read_json_object
-from transformer_nfn.checkpoints.remote import RemotePath
+from transformer_nfn.checkpoints.files.header import read_json_object
+from transformer_nfn.checkpoints.files.remote import RemotePath
 from transformer_nfn.stores import RangeFile
 
 #: Longest index and config that is read.

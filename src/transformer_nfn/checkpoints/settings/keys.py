@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from transformer_nfn.checkpoints.errors import CheckpointError
-from transformer_nfn.checkpoints.harmless import HARMLESS
-from transformer_nfn.checkpoints.settings import Settings
+from transformer_nfn.checkpoints.settings.harmless import HARMLESS
+from transformer_nfn.checkpoints.settings.values import Settings
 
 #: The default of a key without which the function is not known.
 REQUIRED: Any = object()

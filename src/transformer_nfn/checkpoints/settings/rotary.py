@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from transformer_nfn.checkpoints.errors import CheckpointError
-from transformer_nfn.checkpoints.keys import Key, as_float, setting
+from transformer_nfn.checkpoints.settings.keys import Key, as_float, setting
 from transformer_nfn.space import Rope
 
 ROPE = (

@@ -13,8 +13,8 @@ import torch
 from torch import Tensor
 
 from transformer_nfn.checkpoints.errors import CheckpointError, UnreadableError
-from transformer_nfn.checkpoints.header import MAX_HEADER, Entry, Header, read_header
-from transformer_nfn.checkpoints.places import (
+from transformer_nfn.checkpoints.files.header import MAX_HEADER, Entry, Header, read_header
+from transformer_nfn.checkpoints.files.places import (
     File,
     Place,
     find_files,
