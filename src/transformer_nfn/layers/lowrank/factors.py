@@ -8,7 +8,7 @@ from math import prod
 import torch
 from torch import Tensor
 
-from transformer_nfn.layers.named import RANK, Named
+from transformer_nfn.layers.lowrank.named import RANK, Named
 from transformer_nfn.layers.rows import CONSTANT, Row, Sizes
 
 

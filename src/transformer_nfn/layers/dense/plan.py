@@ -5,8 +5,8 @@ from math import prod
 
 from torch import Tensor
 
-from transformer_nfn.layers.contraction import Contraction, Group, Side, Wiring
-from transformer_nfn.layers.products import head_product
+from transformer_nfn.layers.dense.contraction import Contraction, Group, Side, Wiring
+from transformer_nfn.layers.dense.products import head_product
 from transformer_nfn.layers.rows import CONSTANT, Row, Sizes
 from transformer_nfn.space import WeightBatch
 

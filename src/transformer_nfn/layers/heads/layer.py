@@ -7,10 +7,10 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
-from transformer_nfn.layers.messages import Messages, NodeEncoder, Standardised, pooled
-from transformer_nfn.layers.seeded import seeded_linear
-from transformer_nfn.layers.units import check_units, units_of
-from transformer_nfn.layers.unitvalues import (
+from transformer_nfn.layers.heads.messages import Messages, NodeEncoder, Standardised, pooled
+from transformer_nfn.layers.heads.seeded import seeded_linear
+from transformer_nfn.layers.heads.units import check_units, units_of
+from transformer_nfn.layers.heads.values import (
     head_to_neuron_values,
     head_values,
     neuron_values,

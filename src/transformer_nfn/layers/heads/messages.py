@@ -4,7 +4,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from transformer_nfn.layers.seeded import seeded_linear
+from transformer_nfn.layers.heads.seeded import seeded_linear
 
 #: Standardised numbers end at so many deviations, smoothly.
 _FAR = 5.0

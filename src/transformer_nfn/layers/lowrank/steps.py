@@ -18,8 +18,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from transformer_nfn.layers.factors import Factors
-from transformer_nfn.layers.named import RANK, Matmul, Named
+from transformer_nfn.layers.lowrank.factors import Factors
+from transformer_nfn.layers.lowrank.named import RANK, Matmul, Named
 from transformer_nfn.layers.pooling import Pools
 from transformer_nfn.layers.rows import CONSTANT, Row, Sizes
 from transformer_nfn.space import Block, WeightBatch

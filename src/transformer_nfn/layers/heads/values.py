@@ -12,7 +12,7 @@ import torch
 from jaxtyping import Float64
 from torch import Tensor
 
-from transformer_nfn.layers.units import Units
+from transformer_nfn.layers.heads.units import Units
 
 #: A square below is nothing: what is relative to it is small, and all gradients are finite.
 _NOTHING = 1e-30

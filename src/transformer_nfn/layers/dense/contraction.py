@@ -23,7 +23,7 @@ from torch import Tensor
 from torch.autograd import Function
 from torch.autograd.function import once_differentiable
 
-from transformer_nfn.layers.assemble import Term, assemble
+from transformer_nfn.layers.dense.assemble import Term, assemble
 from transformer_nfn.layers.pooling import Pools
 from transformer_nfn.layers.rows import CONSTANT
 
