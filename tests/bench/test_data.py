@@ -18,7 +18,7 @@ from transformer_nfn.bench.errors import BenchError
 from transformer_nfn.bench.examples import Examples
 from transformer_nfn.jobs import ShardFolder
 from transformer_nfn.zoo.dataset import Zoo
-from transformer_nfn.zoo.schema import COLUMNS, ROW_GROUP, zoo_table
+from transformer_nfn.zoo.format.schema import COLUMNS, ROW_GROUP, zoo_table
 
 
 def with_best(examples: Examples) -> pa.Table:

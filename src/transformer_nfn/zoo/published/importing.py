@@ -9,12 +9,12 @@ import numpy as np
 
 from transformer_nfn.jobs import Executor, Failed, ShardFolder
 from transformer_nfn.zoo.errors import StoreError
+from transformer_nfn.zoo.format.ownership import SWEEP_AGE, claim, data_url
+from transformer_nfn.zoo.format.schema import ROW_GROUP, run_columns, zoo_table
 from transformer_nfn.zoo.nets import NetShape
-from transformer_nfn.zoo.ownership import SWEEP_AGE, claim, data_url
-from transformer_nfn.zoo.publishedcsv import SOURCE, Checkpoint, PublishedTask, read_metadata
-from transformer_nfn.zoo.publishedfiles import published_row, read_state
+from transformer_nfn.zoo.published.metadata import SOURCE, Checkpoint, PublishedTask, read_metadata
+from transformer_nfn.zoo.published.nets import published_row, read_state
 from transformer_nfn.zoo.runs import content_hash
-from transformer_nfn.zoo.schema import ROW_GROUP, run_columns, zoo_table
 
 __all__ = ["SHAPES", "ImportJob", "Imported", "PublishedImport", "import_job", "published_row"]
 

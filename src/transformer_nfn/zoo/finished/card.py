@@ -10,8 +10,8 @@ from typing import Any
 from transformer_nfn.escaping import for_picture
 from transformer_nfn.zoo.dataset import Zoo, ok
 from transformer_nfn.zoo.errors import StoreError
-from transformer_nfn.zoo.schema import COLUMNS
-from transformer_nfn.zoo.summary import QUANTILES, summarize
+from transformer_nfn.zoo.finished.summary import QUANTILES, summarize
+from transformer_nfn.zoo.format.schema import COLUMNS
 
 HISTOGRAM = "accuracy.png"
 _SIZES = (

@@ -17,7 +17,7 @@ from torch import Tensor
 from transformer_nfn.space import PAPER, sine_positions
 from transformer_nfn.zoo.errors import StoreError
 from transformer_nfn.zoo.nets import NetShape
-from transformer_nfn.zoo.publishedcsv import FILE, PublishedTask
+from transformer_nfn.zoo.published.metadata import FILE, PublishedTask
 
 MAX_FILE = 4_000_000  # bytes of a file, and of what its archive declares; real ones have 100 kB
 

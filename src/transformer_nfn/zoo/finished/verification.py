@@ -11,10 +11,16 @@ from transformer_nfn.jobs import DamagedError
 from transformer_nfn.stores import UnreachableError
 from transformer_nfn.zoo.dataset import Zoo
 from transformer_nfn.zoo.errors import StoreError
+from transformer_nfn.zoo.format.schema import (
+    COLUMNS,
+    MAY_BE_NULL,
+    row_digest,
+    weight_matrix,
+    zoo_schema,
+)
 from transformer_nfn.zoo.groups import group_of_shard
 from transformer_nfn.zoo.nets import NetShape
 from transformer_nfn.zoo.recipe import Recipe
-from transformer_nfn.zoo.schema import COLUMNS, MAY_BE_NULL, row_digest, weight_matrix, zoo_schema
 
 
 class Checked(NamedTuple):

@@ -8,7 +8,7 @@ import pyarrow.compute as pc  # type: ignore[import-untyped]
 from transformer_nfn.jobs import DamagedError, ShardFolder
 from transformer_nfn.zoo.dataset import Zoo, ok
 from transformer_nfn.zoo.errors import StoreError
-from transformer_nfn.zoo.ownership import logs_url
+from transformer_nfn.zoo.format.ownership import logs_url
 
 QUANTILES = (0.0, 0.25, 0.5, 0.75, 1.0)
 

@@ -8,8 +8,8 @@ from safetensors.torch import save_file
 
 from transformer_nfn.zoo.dataset import Zoo, ok
 from transformer_nfn.zoo.errors import StoreError
+from transformer_nfn.zoo.format.schema import COLUMNS, weight_matrix
 from transformer_nfn.zoo.nets import views
-from transformer_nfn.zoo.schema import COLUMNS, weight_matrix
 
 
 def export(zoo: Zoo, where: pc.Expression, folder: str | Path) -> list[Path]:

@@ -12,14 +12,14 @@ import torch
 from jaxtyping import Float, Int64
 from torch import Tensor
 
-from transformer_nfn.zoo.evaluation import Accuracy
-from transformer_nfn.zoo.lockstep import Lockstep
-from transformer_nfn.zoo.masks import Masks
 from transformer_nfn.zoo.nets import NetShape
 from transformer_nfn.zoo.optimizers import make_optimizer
 from transformer_nfn.zoo.recipe import Training
 from transformer_nfn.zoo.runs import Run, derived_seed
 from transformer_nfn.zoo.tasks import Cropper, Task
+from transformer_nfn.zoo.training.evaluation import Accuracy
+from transformer_nfn.zoo.training.lockstep import Lockstep
+from transformer_nfn.zoo.training.masks import Masks
 
 FLOOR = 1e-5  # where the cosine ends
 #: Tokens of all nets in one pass on a CPU. A larger batch is cut into parts whose gradients are

@@ -4,9 +4,9 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from transformer_nfn.zoo.lockstep import Lockstep
 from transformer_nfn.zoo.nets import NetShape
 from transformer_nfn.zoo.tasks import Part
+from transformer_nfn.zoo.training.lockstep import Lockstep
 
 BATCH = 64  # examples at once
 

@@ -10,7 +10,7 @@ import torch
 
 from transformer_nfn.jobs import DamagedError, ShardFolder
 from transformer_nfn.zoo.errors import StoreError
-from transformer_nfn.zoo.schema import FORMAT
+from transformer_nfn.zoo.format.schema import FORMAT
 
 NAME = "zoo.json"
 SWEEP_AGE = 3600.0  # seconds; temporaries older than that belong to nobody
