@@ -23,7 +23,7 @@ from benchmarks.fuzz_mutate import (
 )
 from tests.bench.small import SHAPE, small_examples
 from transformer_nfn.bench import BenchError
-from transformer_nfn.bench.splits import SPLITS, stored_splits
+from transformer_nfn.bench.data.splits import SPLITS, stored_splits
 from transformer_nfn.hub import FingerprintTask, HubError, Results, load_forest, stored_index
 from transformer_nfn.hub.manifests import read_manifest
 from transformer_nfn.hub.store import COLUMNS as ROWS
@@ -45,7 +45,7 @@ ZOOS = (
     f"{ZOO}format.schema:read_shape,check_columns,_are_weights,weight_matrix,chosen_rows,row_digest",
     f"{ZOO}finished.summary",
     f"{ZOO}finished.verification",
-    f"{BENCH}splits:stored_splits",
+    f"{BENCH}data.splits:stored_splits",
 )
 
 

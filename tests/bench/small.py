@@ -4,7 +4,7 @@ import numpy as np
 import pyarrow as pa
 import torch
 
-from transformer_nfn.bench.examples import Examples
+from transformer_nfn.bench.data.examples import Examples
 from transformer_nfn.zoo.format.schema import COLUMNS, zoo_table
 from transformer_nfn.zoo.nets import NetShape
 
