@@ -15,8 +15,8 @@ from transformer_nfn.cli.checkpoints import (
     Source,
     open_checkpoint,
 )
+from transformer_nfn.cli.commands.same import DIFFERENT, UNDECIDED
 from transformer_nfn.cli.common import Json, show
-from transformer_nfn.cli.same import DIFFERENT, UNDECIDED
 
 
 def verify(

@@ -5,7 +5,7 @@ from typing import Annotated, Any
 
 import typer
 
-from transformer_nfn.cli.benchoptions import (
+from transformer_nfn.cli.commands.benchoptions import (
     Checkpoints,
     Device,
     ExperimentName,
