@@ -20,8 +20,8 @@ from transformer_nfn.checkpoints import (
     TensorFiles,
     read_header,
 )
-from transformer_nfn.checkpoints.header import read_json_object
-from transformer_nfn.checkpoints.keys import read_settings
+from transformer_nfn.checkpoints.files.header import read_json_object
+from transformer_nfn.checkpoints.settings.keys import read_settings
 from transformer_nfn.checkpoints.soundness import check_settings
 from transformer_nfn.hub import FingerprintTask
 from transformer_nfn.identity import (
@@ -41,16 +41,20 @@ ROOM = "transformer_nfn.checkpoints."
 IDENTITY = "transformer_nfn.identity."
 ELEMENTS = f"{IDENTITY}elements."
 KINSHIP = "transformer_nfn.kinship."
-JSON = (f"{ROOM}header:read_json_object,_integer,_no_constant,_deep",)
+JSON = (f"{ROOM}files.header:read_json_object,_integer,_no_constant,_deep",)
 HEADER = (
     *JSON,
-    f"{ROOM}header:read_header,_other_kind,_cut_short,_metadata,_entry,_counts,_check_places",
+    f"{ROOM}files.header:read_header,_other_kind,_cut_short,_metadata,_entry,_counts,_check_places",
 )
-OPENING = (*HEADER, *(ROOM + name for name in ("tensorfiles", "places", "config", "checkpoint")))
+OPENING = (
+    *HEADER,
+    *(ROOM + name for name in ("files.tensors", "files.places", "config", "checkpoint")),
+)
 SOUNDNESS = tuple(
-    ROOM + name for name in ("soundness", "agreement", "layout", "family", "keys", "rotary")
+    ROOM + name
+    for name in ("soundness", "agreement", "layout", "family", "settings.keys", "settings.rotary")
 )
-KEYS = (f"{ROOM}keys", f"{ROOM}rotary")
+KEYS = (f"{ROOM}settings.keys", f"{ROOM}settings.rotary")
 
 
 @lru_cache
@@ -257,7 +261,7 @@ READERS = [
         _OPEN,
         shard_seeds,
         Each(json_text, safetensors, safetensors),
-        (f"{ROOM}tensorfiles", f"{ROOM}places", *HEADER),
+        (f"{ROOM}files.tensors", f"{ROOM}files.places", *HEADER),
         40_000,
     ),
     Reader("checkpoint", checkpoint, _OPEN, folder_seeds, _FOLDER, (*OPENING, *SOUNDNESS), 40_000),

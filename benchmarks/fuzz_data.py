@@ -13,8 +13,8 @@ from benchmarks.fuzz_engine import Reader, any_of
 from benchmarks.fuzz_folders import parquet_bytes
 from benchmarks.fuzz_mutate import lines, parquet, plain
 from transformer_nfn.zoo import DataError, NetShape, StoreError
-from transformer_nfn.zoo.publishedcsv import read_metadata
-from transformer_nfn.zoo.publishedfiles import published_row, read_state
+from transformer_nfn.zoo.published.metadata import read_metadata
+from transformer_nfn.zoo.published.nets import published_row, read_state
 from transformer_nfn.zoo.tasks import ag_news, mnist
 from transformer_nfn.zoo.tasks.idx import read_idx
 from transformer_nfn.zoo.tasks.wordvectors import read_vectors
@@ -89,7 +89,7 @@ def published_net(data: bytes) -> None:
 
 
 def net_seeds() -> list[bytes]:
-    from transformer_nfn.zoo.publishedfiles import _published
+    from transformer_nfn.zoo.published.nets import _published
 
     state: dict[str, Any] = {
         key: torch.randn(size)
@@ -148,11 +148,11 @@ READERS = [
         _STORE,
         published_seeds,
         lines,
-        (f"{ZOO}publishedcsv",),
+        (f"{ZOO}published.metadata",),
         15_000,
         4096,
     ),
     Reader(
-        "published net", published_net, _STORE, net_seeds, plain, (f"{ZOO}publishedfiles",), 10_000
+        "published net", published_net, _STORE, net_seeds, plain, (f"{ZOO}published.nets",), 10_000
     ),
 ]

@@ -23,15 +23,15 @@ from benchmarks.fuzz_mutate import (
 )
 from tests.bench.small import SHAPE, small_examples
 from transformer_nfn.bench import BenchError
-from transformer_nfn.bench.splits import SPLITS, stored_splits
+from transformer_nfn.bench.data.splits import SPLITS, stored_splits
 from transformer_nfn.hub import FingerprintTask, HubError, Results, load_forest, stored_index
 from transformer_nfn.hub.manifests import read_manifest
 from transformer_nfn.hub.store import COLUMNS as ROWS
 from transformer_nfn.kinship import WIDTH, group_copies
 from transformer_nfn.zoo import Recipe, RecipeError, StoreError, summarize, verify
-from transformer_nfn.zoo.card import card_text
 from transformer_nfn.zoo.dataset import Zoo
-from transformer_nfn.zoo.schema import zoo_table
+from transformer_nfn.zoo.finished.card import card_text
+from transformer_nfn.zoo.format.schema import zoo_table
 
 HUB, ZOO, BENCH = "transformer_nfn.hub.", "transformer_nfn.zoo.", "transformer_nfn.bench."
 TABLES = (
@@ -41,11 +41,11 @@ TABLES = (
 ZOOS = (
     *TABLES,
     f"{ZOO}dataset:shape,table,rows,_read,read_shard,names,name",
-    f"{ZOO}ownership:read_description",
-    f"{ZOO}schema:read_shape,check_columns,_are_weights,weight_matrix,chosen_rows,row_digest",
-    f"{ZOO}summary",
-    f"{ZOO}verification",
-    f"{BENCH}splits:stored_splits",
+    f"{ZOO}format.ownership:read_description",
+    f"{ZOO}format.schema:read_shape,check_columns,_are_weights,weight_matrix,chosen_rows,row_digest",
+    f"{ZOO}finished.summary",
+    f"{ZOO}finished.verification",
+    f"{BENCH}data.splits:stored_splits",
 )
 
 

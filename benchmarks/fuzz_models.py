@@ -19,13 +19,13 @@ from benchmarks.fuzz_mutate import (
 )
 from tests.bench.small import SHAPE, small_examples, three_parts
 from transformer_nfn.bench import BenchError, load_predictor
-from transformer_nfn.bench.cells import finished_cells
-from transformer_nfn.bench.data import Divided
-from transformer_nfn.bench.forest import Forest
-from transformer_nfn.bench.kernel import KernelRegression
-from transformer_nfn.bench.predictor import Predictor
-from transformer_nfn.bench.registry import MODELS, model_named
-from transformer_nfn.bench.saved import save_predictor
+from transformer_nfn.bench.cells.computing import finished_cells
+from transformer_nfn.bench.data.loading import Divided
+from transformer_nfn.bench.predictors.forest import Forest
+from transformer_nfn.bench.predictors.kernel import KernelRegression
+from transformer_nfn.bench.predictors.predictor import Predictor
+from transformer_nfn.bench.predictors.registry import MODELS, model_named
+from transformer_nfn.bench.predictors.saved import save_predictor
 from transformer_nfn.models import (
     FlatMLP,
     FlatMLPConfig,
@@ -168,15 +168,21 @@ READERS = [
         predictor_seeds,
         Each(json_text, safetensors, safetensors),
         (
-            f"{BENCH}saved:load_predictor,is_saved",
-            f"{BENCH}guard:load",
-            f"{BENCH}forest:load,check,_from_arrays",
+            f"{BENCH}predictors.saved:load_predictor,is_saved",
+            f"{BENCH}predictors.guard:load",
+            f"{BENCH}predictors.forest:load,check,_from_arrays",
         ),
         20_000,
         2**16,
     ),
     Reader(
-        "kernel", kernel, (BenchError,), kernel_seeds, safetensors, (f"{BENCH}kernel:load",), 20_000
+        "kernel",
+        kernel,
+        (BenchError,),
+        kernel_seeds,
+        safetensors,
+        (f"{BENCH}predictors.kernel:load",),
+        20_000,
     ),
     Reader(
         "cells",
@@ -184,7 +190,7 @@ READERS = [
         (BenchError,),
         cell_seeds,
         parquet,
-        (f"{BENCH}cells:finished_cells", f"{BENCH}record", *TABLES),
+        (f"{BENCH}cells.computing:finished_cells", f"{BENCH}cells.record", *TABLES),
         10_000,
         2**16,
     ),

@@ -15,7 +15,7 @@ from safetensors.torch import save
 from torch import Tensor
 
 from transformer_nfn.checkpoints import Family
-from transformer_nfn.checkpoints.header import MAX_HEADER
+from transformer_nfn.checkpoints.files.header import MAX_HEADER
 
 LIMIT = MAX_HEADER  # and of config.json
 SINGLE, INDEX = "model.safetensors", "model.safetensors.index.json"

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from tests.bench.small import small_examples
-from transformer_nfn.bench.examples import Examples
+from transformer_nfn.bench.data.examples import Examples
 from transformer_nfn.jobs import ShardFolder
-from transformer_nfn.zoo.schema import COLUMNS, ROW_GROUP, row_digest, zoo_table
+from transformer_nfn.zoo.format.schema import COLUMNS, ROW_GROUP, row_digest, zoo_table
 
 
 def write_zoo(folder: Path, examples: Examples, *, seeds: str = "run", name: str = "small") -> Path:

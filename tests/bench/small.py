@@ -4,9 +4,9 @@ import numpy as np
 import pyarrow as pa
 import torch
 
-from transformer_nfn.bench.examples import Examples
+from transformer_nfn.bench.data.examples import Examples
+from transformer_nfn.zoo.format.schema import COLUMNS, zoo_table
 from transformer_nfn.zoo.nets import NetShape
-from transformer_nfn.zoo.schema import COLUMNS, zoo_table
 
 SHAPE = NetShape(tokens=4, inputs=4, D=8, heads=2, D_A=12, blocks=2, hidden=6, classes=3)
 RESIDUAL = NetShape(

@@ -10,9 +10,9 @@ import pytest
 
 from tests.bench.conftest import write_zoo
 from tests.bench.small import small_examples
-from transformer_nfn.bench import cells as cells_module
-from transformer_nfn.bench.cell import Cell
-from transformer_nfn.bench.cells import (
+from transformer_nfn.bench.cells import computing as cells_module
+from transformer_nfn.bench.cells.cell import Cell
+from transformer_nfn.bench.cells.computing import (
     CellJob,
     Finished,
     cells_url,
@@ -20,13 +20,13 @@ from transformer_nfn.bench.cells import (
     prepared,
     run_cell,
 )
-from transformer_nfn.bench.data import data_digest, load_examples
+from transformer_nfn.bench.cells.experiments import experiment_cells
+from transformer_nfn.bench.cells.planning import estimate_seconds
+from transformer_nfn.bench.cells.runner import Bench
+from transformer_nfn.bench.data.loading import data_digest, load_examples
 from transformer_nfn.bench.errors import BenchError, LeakError
-from transformer_nfn.bench.experiments import experiment_cells
 from transformer_nfn.bench.kendall import kendall_tau
-from transformer_nfn.bench.planning import estimate_seconds
-from transformer_nfn.bench.registry import MAIN, MODELS
-from transformer_nfn.bench.runner import Bench
+from transformer_nfn.bench.predictors.registry import MAIN, MODELS
 from transformer_nfn.jobs import Done, Failed, InProcess, RayExecutor, ShardFolder
 
 

@@ -6,9 +6,9 @@ import pytest
 import torch
 
 from tests.bench.small import RESIDUAL, SHAPE, WORD_VECTORS, small_examples
+from transformer_nfn.bench.data.examples import Examples
 from transformer_nfn.bench.errors import BenchError
-from transformer_nfn.bench.examples import Examples
-from transformer_nfn.bench.features import (
+from transformer_nfn.bench.features.kinds import (
     FEATURES,
     NUMBERS,
     OPTIMIZERS,

@@ -15,10 +15,10 @@ from benchmarks.fuzz_folders import zoo_seeds
 from benchmarks.fuzz_models import cell_seeds
 from benchmarks.fuzz_mutate import unpack
 from transformer_nfn.bench import BenchError, write_report
-from transformer_nfn.bench.cells import finished_cells
-from transformer_nfn.bench.guard import Guard
-from transformer_nfn.bench.kernel import KernelRegression
-from transformer_nfn.bench.splits import stored_splits
+from transformer_nfn.bench.cells.computing import finished_cells
+from transformer_nfn.bench.data.splits import stored_splits
+from transformer_nfn.bench.predictors.guard import Guard
+from transformer_nfn.bench.predictors.kernel import KernelRegression
 from transformer_nfn.zoo.dataset import Zoo
 
 KEY = b"transformer_nfn.bench"

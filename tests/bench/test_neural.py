@@ -5,12 +5,12 @@ import pytest
 import torch
 
 from tests.bench.small import small_examples, three_parts
-from transformer_nfn.bench import neural
 from transformer_nfn.bench.errors import BenchError
 from transformer_nfn.bench.kendall import kendall_tau
-from transformer_nfn.bench.neural import Fitting, NeuralPredictor
-from transformer_nfn.bench.predictor import Predictor, Step
-from transformer_nfn.bench.registry import MODELS
+from transformer_nfn.bench.predictors import neural
+from transformer_nfn.bench.predictors.neural import Fitting, NeuralPredictor
+from transformer_nfn.bench.predictors.predictor import Predictor, Step
+from transformer_nfn.bench.predictors.registry import MODELS
 from transformer_nfn.group import conditioned, random_element
 from transformer_nfn.models import (
     FlatMLP,

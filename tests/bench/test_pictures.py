@@ -6,9 +6,8 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from transformer_nfn.bench.cells import Finished
+from transformer_nfn.bench.cells.computing import Finished
 from transformer_nfn.bench.errors import BenchError
-from transformer_nfn.bench.learning import Learning
 from transformer_nfn.bench.pictures import (
     augmentation,
     by_size,
@@ -19,8 +18,9 @@ from transformer_nfn.bench.pictures import (
 )
 from transformer_nfn.bench.pictures.namedlines import apart
 from transformer_nfn.bench.pictures.style import panel_title
-from transformer_nfn.bench.registry import MAIN, MODELS
-from transformer_nfn.bench.scores import Comparison
+from transformer_nfn.bench.predictors.registry import MAIN, MODELS
+from transformer_nfn.bench.scoring.learning import Learning
+from transformer_nfn.bench.scoring.scores import Comparison
 
 EIGHT = MAIN[:8]
 RUNS, EPOCHS = 20, 3

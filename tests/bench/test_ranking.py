@@ -8,13 +8,13 @@ import torch
 from safetensors.numpy import load_file, save_file
 
 from tests.bench.small import small_examples
-from transformer_nfn.bench.cells import Cell, fit_and_save
+from transformer_nfn.bench.cells.computing import Cell, fit_and_save
+from transformer_nfn.bench.data.examples import Examples
 from transformer_nfn.bench.errors import BenchError
-from transformer_nfn.bench.examples import Examples
-from transformer_nfn.bench.guard import Guard
 from transformer_nfn.bench.kendall import kendall_tau
+from transformer_nfn.bench.predictors.guard import Guard
+from transformer_nfn.bench.predictors.saved import load_predictor, named_folder, saved_names
 from transformer_nfn.bench.ranking import checkpoint_files, rank_files
-from transformer_nfn.bench.saved import load_predictor, named_folder, saved_names
 from transformer_nfn.group import conditioned, random_element
 from transformer_nfn.zoo.nets import views
 

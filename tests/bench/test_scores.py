@@ -4,15 +4,20 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from transformer_nfn.bench.cells import SEEN, Finished
-from transformer_nfn.bench.data import Threshold
+from transformer_nfn.bench.cells.computing import SEEN, Finished
+from transformer_nfn.bench.data.loading import Threshold
 from transformer_nfn.bench.errors import BenchError
 from transformer_nfn.bench.kendall import kendall_tau
-from transformer_nfn.bench.registry import MODELS
-from transformer_nfn.bench.report import write_report
-from transformer_nfn.bench.results import results_json
-from transformer_nfn.bench.scores import Comparison, comparisons
-from transformer_nfn.bench.tables import differences_table, main_table, overview_table, winners
+from transformer_nfn.bench.predictors.registry import MODELS
+from transformer_nfn.bench.report.results import results_json
+from transformer_nfn.bench.report.writing import write_report
+from transformer_nfn.bench.scoring.scores import Comparison, comparisons
+from transformer_nfn.bench.scoring.tables import (
+    differences_table,
+    main_table,
+    overview_table,
+    winners,
+)
 from transformer_nfn.jobs import ShardFolder
 
 THRESHOLDS = [["none", 0.0], ["best 50 %", 0.5]]

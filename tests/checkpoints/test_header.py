@@ -8,7 +8,7 @@ import torch
 from safetensors.torch import save
 
 from transformer_nfn.checkpoints import CheckpointError, read_header
-from transformer_nfn.checkpoints.header import (
+from transformer_nfn.checkpoints.files.header import (
     DTYPES,
     MAX_CONTAINERS,
     MAX_DEPTH,

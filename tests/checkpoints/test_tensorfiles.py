@@ -10,8 +10,8 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from transformer_nfn.checkpoints import CheckpointError, TensorFiles
-from transformer_nfn.checkpoints.header import DTYPES
-from transformer_nfn.checkpoints.places import INDEX, MAX_JSON, SINGLE, read_json_file
+from transformer_nfn.checkpoints.files.header import DTYPES
+from transformer_nfn.checkpoints.files.places import INDEX, MAX_JSON, SINGLE, read_json_file
 
 
 def some_tensors() -> dict[str, Tensor]:

@@ -10,8 +10,8 @@ from tests.bench.small import RESIDUAL, small_examples
 from tests.bench.test_across import renamed
 from tests.bench.test_ranking import export
 from tests.cli.test_zoo import tnfn, well
-from transformer_nfn.bench import cells as cells_module
 from transformer_nfn.bench import saved_names
+from transformer_nfn.bench.cells import computing as cells_module
 from transformer_nfn.cli.main import app
 
 COMMANDS = [["bench", name] for name in sorted(get_command(app).commands["bench"].commands)]
@@ -93,7 +93,7 @@ def test_a_run_across_zoos(zoo_folder, tmp_path):
 
 
 def test_a_run_of_several_sizes(zoo_folder, tmp_path, monkeypatch):
-    monkeypatch.setattr("transformer_nfn.bench.experiments.SIZES", (20, 40))
+    monkeypatch.setattr("transformer_nfn.bench.cells.experiments.SIZES", (20, 40))
     figures = run(zoo_folder, tmp_path / "out", "--experiment", "sizes")
     assert figures["computed"] == 3 * 2 * 2
     again = run(zoo_folder, tmp_path / "out", "--no-report")

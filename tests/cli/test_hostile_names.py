@@ -191,7 +191,7 @@ def test_nothing_else_writes_to_a_terminal() -> None:
     """Of the command line, only `terminal.py` echoes; what rich prints is a table or `styled`."""
     root = Path(transformer_nfn.__file__).parent
     found = []
-    for path in sorted((root / "cli").glob("*.py")):
+    for path in sorted((root / "cli").rglob("*.py")):
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             if isinstance(node, ast.Call):
                 name = ast.unparse(node.func)

@@ -20,7 +20,7 @@ from transformer_nfn.layers import (
     equivariant_rows,
     invariant_rows,
 )
-from transformer_nfn.layers.lowrank import LowRank
+from transformer_nfn.layers.lowrank.steps import LowRank
 from transformer_nfn.space import (
     BLOCKS,
     PAPER,

@@ -165,7 +165,7 @@ CALLS = {
 }
 ALLOWED = {
     # The published zoo has no other form. torch's own reader builds tensors and plain containers.
-    ("zoo/publishedfiles.py", "torch.load"): ("weights_only", True),
+    ("zoo/published/nets.py", "torch.load"): ("weights_only", True),
     # Our own copy of a zoo; numbers only.
     ("zoo/cache.py", "np.load"): ("allow_pickle", False),
 }  # fmt: skip

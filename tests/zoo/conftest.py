@@ -13,7 +13,7 @@ import pytest
 from transformer_nfn.jobs import InProcess
 from transformer_nfn.zoo import Build, Recipe
 from transformer_nfn.zoo.dataset import Zoo
-from transformer_nfn.zoo.schema import ROW_GROUP, row_digest
+from transformer_nfn.zoo.format.schema import ROW_GROUP, row_digest
 
 #: 34 runs of four kinds, trained in a moment. The seed of the order is chosen such that the first
 #: run is one of the two that diverge, and that one kind among the first ten fills two groups.

@@ -17,8 +17,8 @@ from transformer_nfn.zoo import Build, DataError, Recipe, RecipeError, StoreErro
 from transformer_nfn.zoo import build as build_module
 from transformer_nfn.zoo.build import GroupJob, train_job
 from transformer_nfn.zoo.dataset import Zoo
-from transformer_nfn.zoo.schema import COLUMNS, zoo_schema
-from transformer_nfn.zoo.verification import verify
+from transformer_nfn.zoo.finished.verification import verify
+from transformer_nfn.zoo.format.schema import COLUMNS, zoo_schema
 
 
 def digests(zoo: Zoo) -> dict[tuple[int, str], str]:

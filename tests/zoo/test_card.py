@@ -6,11 +6,12 @@ import pytest
 import yaml
 
 from tests.zoo.conftest import built
-from transformer_nfn.zoo import card, summarize, write_card
-from transformer_nfn.zoo import card as card_module
-from transformer_nfn.zoo.card import HISTOGRAM, card_text, histogram
+from transformer_nfn.zoo import summarize, write_card
 from transformer_nfn.zoo.dataset import Zoo
-from transformer_nfn.zoo.schema import COLUMNS
+from transformer_nfn.zoo.finished import card
+from transformer_nfn.zoo.finished import card as card_module
+from transformer_nfn.zoo.finished.card import HISTOGRAM, card_text, histogram
+from transformer_nfn.zoo.format.schema import COLUMNS
 
 
 def front_matter(text: str) -> dict[str, object]:

@@ -21,8 +21,7 @@ from transformer_nfn.zoo import Build, NetShape, StoreError, load_task
 from transformer_nfn.zoo import cache as cache_module
 from transformer_nfn.zoo.cache import CachedRows
 from transformer_nfn.zoo.dataset import Rows, Zoo, ok
-from transformer_nfn.zoo.nets import views
-from transformer_nfn.zoo.schema import (
+from transformer_nfn.zoo.format.schema import (
     COLUMNS,
     METADATA_KEY,
     read_shape,
@@ -31,6 +30,7 @@ from transformer_nfn.zoo.schema import (
     zoo_schema,
     zoo_table,
 )
+from transformer_nfn.zoo.nets import views
 
 SMALL = NetShape(tokens=1, inputs=1, D=2, heads=1, D_A=3, blocks=1, hidden=1, classes=2)
 

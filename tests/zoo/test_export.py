@@ -9,7 +9,7 @@ from tests.zoo.conftest import plant
 from transformer_nfn.space import NetBatch
 from transformer_nfn.zoo import StoreError, export
 from transformer_nfn.zoo.dataset import NetShape, Zoo, ok
-from transformer_nfn.zoo.schema import COLUMNS
+from transformer_nfn.zoo.format.schema import COLUMNS
 
 ALL = pc.field("run") >= 0
 BEST = pc.field("checkpoint") == "best"

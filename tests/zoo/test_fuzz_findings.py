@@ -21,9 +21,9 @@ from transformer_nfn.zoo import (
     summarize,
     verify,
 )
-from transformer_nfn.zoo.card import card_text
 from transformer_nfn.zoo.dataset import Zoo
-from transformer_nfn.zoo.schema import METADATA_KEY
+from transformer_nfn.zoo.finished.card import card_text
+from transformer_nfn.zoo.format.schema import METADATA_KEY
 from transformer_nfn.zoo.tasks.parquet import read_columns
 
 FILES = ("zoo.json", "data/a.parquet", "builds/a.json")

@@ -2,7 +2,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from transformer_nfn.zoo.masks import POOL, Masks, mask_pool
+from transformer_nfn.zoo.training.masks import POOL, Masks, mask_pool
 
 LIKE = torch.zeros((), dtype=torch.float64)
 LAYERS, ROWS, WIDTH = 3, 10, 7

@@ -13,8 +13,8 @@ from transformer_nfn.space import (
     layer_norm,
     sine_positions,
 )
-from transformer_nfn.zoo.lockstep import Lockstep
 from transformer_nfn.zoo.nets import NetShape, views
+from transformer_nfn.zoo.training.lockstep import Lockstep
 
 SIZES = {"tokens": 6, "D": 12, "heads": 3, "D_A": 11, "blocks": 2, "hidden": 5, "classes": 7}
 IMAGES = NetShape(inputs=9, **SIZES)

@@ -14,11 +14,14 @@ from torch import Tensor, nn
 from transformer_nfn.group import relative_error
 from transformer_nfn.jobs import InProcess, ShardFolder
 from transformer_nfn.space import apply_paper_net, sine_positions
-from transformer_nfn.zoo import publishedcsv, publishedfiles
 from transformer_nfn.zoo.dataset import Zoo
 from transformer_nfn.zoo.errors import StoreError
+from transformer_nfn.zoo.finished.verification import verify
+from transformer_nfn.zoo.format.schema import read_shape, row_digest, weight_matrix
 from transformer_nfn.zoo.nets import NetShape
-from transformer_nfn.zoo.published import (
+from transformer_nfn.zoo.published import metadata as published_metadata
+from transformer_nfn.zoo.published import nets as published_nets
+from transformer_nfn.zoo.published.importing import (
     SHAPES,
     Imported,
     ImportJob,
@@ -27,9 +30,7 @@ from transformer_nfn.zoo.published import (
     published_row,
 )
 from transformer_nfn.zoo.runs import Hyperparameters, content_hash
-from transformer_nfn.zoo.schema import read_shape, row_digest, weight_matrix
 from transformer_nfn.zoo.tasks import patches
-from transformer_nfn.zoo.verification import verify
 
 ACCURACY = {"mnist": "test_top1_accuracy", "ag_news": "test_accuracy"}
 SMALL = NetShape(tokens=9, inputs=4, D=6, heads=3, D_A=11, blocks=3, hidden=5, classes=7)
@@ -319,14 +320,14 @@ def test_the_columns_of_a_row(tmp_path):
 )
 def test_what_counts_as_best(epoch, file, name, tmp_path):
     write_csv(tmp_path, [line(0, ckpt_epoch=epoch, ckpt_file=file)])
-    (checkpoint,) = publishedcsv.read_metadata(tmp_path, "mnist").checkpoints
+    (checkpoint,) = published_metadata.read_metadata(tmp_path, "mnist").checkpoints
     assert checkpoint.name == name
 
 
 @pytest.mark.parametrize("name", ["SGDm", "sgd_momentum", "Momentum", "SGDM"])
 def test_names_of_optimizers(name, tmp_path):
     write_csv(tmp_path, [line(0, optimizer=name)])
-    (checkpoint,) = publishedcsv.read_metadata(tmp_path, "mnist").checkpoints
+    (checkpoint,) = published_metadata.read_metadata(tmp_path, "mnist").checkpoints
     assert checkpoint.hyperparameters.optimizer == "sgdm"
 
 
@@ -349,7 +350,7 @@ def test_accuracies_are_fractions_or_percents_as_a_whole(values, expected, tmp_p
 def test_a_configuration_that_was_trained_twice_is_two_runs(tmp_path):
     again = line(0, ckpt_file="mnist/another_1_9100.pt")
     write_csv(tmp_path, [line(0), line(1), again])
-    checkpoints = publishedcsv.read_metadata(tmp_path, "mnist").checkpoints
+    checkpoints = published_metadata.read_metadata(tmp_path, "mnist").checkpoints
     assert [c.run for c in checkpoints] == [0, 0, 1]
     assert checkpoints[0].run_id != checkpoints[2].run_id
     assert checkpoints[0].hyperparameters.fold == checkpoints[2].hyperparameters.fold
@@ -404,7 +405,7 @@ def test_missing_columns_are_listed(tmp_path):
     ],
 )
 def test_what_is_no_table_is_refused(content, message, tmp_path, monkeypatch):
-    monkeypatch.setattr(publishedcsv, "MAX_CSV", 100)
+    monkeypatch.setattr(published_metadata, "MAX_CSV", 100)
     (tmp_path / "metadata").mkdir()
     if content is not None:
         (tmp_path / "metadata" / "mnist.csv").write_bytes(content)
@@ -457,7 +458,7 @@ def test_a_pickle_that_asks_for_memory_is_refused(legacy, tmp_path):
     # torch allows it, whatever the number: this is why the import does not.
     assert len(torch.load(path, weights_only=True)["x"]) == 1000  # noqa: TID251
     with pytest.raises(StoreError, match="bytearray"):
-        publishedfiles.read_state(tmp_path, "mnist", "a.pt")
+        published_nets.read_state(tmp_path, "mnist", "a.pt")
 
 
 def test_a_path_that_leaves_the_source_is_not_read(tmp_path):
@@ -498,13 +499,13 @@ def test_a_file_with_the_authors_folders_before_it_is_found_by_its_name(tmp_path
 def test_a_fifo_does_not_stop_the_import(tmp_path):
     os.mkfifo(tmp_path / "a.pt")
     with pytest.raises(StoreError, match="no readable file"):
-        publishedfiles.read_state(tmp_path, "mnist", "a.pt")
+        published_nets.read_state(tmp_path, "mnist", "a.pt")
 
 
 def test_a_file_that_is_too_large_is_not_loaded(tmp_path):
-    save(tmp_path / "a.pt", {"x": torch.zeros(publishedfiles.MAX_FILE // 4)})
+    save(tmp_path / "a.pt", {"x": torch.zeros(published_nets.MAX_FILE // 4)})
     with pytest.raises(StoreError, match="more than 4000000 bytes"):
-        publishedfiles.read_state(tmp_path, "mnist", "a.pt")
+        published_nets.read_state(tmp_path, "mnist", "a.pt")
 
 
 def rezipped(path: Path, method: int) -> bytes:
@@ -517,20 +518,20 @@ def rezipped(path: Path, method: int) -> bytes:
 
 
 def test_a_zip_bomb_is_not_unpacked(tmp_path):
-    path = save(tmp_path / "big.pt", {"x": torch.zeros(publishedfiles.MAX_FILE // 4)})
+    path = save(tmp_path / "big.pt", {"x": torch.zeros(published_nets.MAX_FILE // 4)})
     bomb = rezipped(path, zipfile.ZIP_DEFLATED)
-    assert len(bomb) < publishedfiles.MAX_FILE / 100
+    assert len(bomb) < published_nets.MAX_FILE / 100
     (tmp_path / "a.pt").write_bytes(bomb)
     with pytest.raises(StoreError, match="declares more than"):
-        publishedfiles.read_state(tmp_path, "mnist", "a.pt")
+        published_nets.read_state(tmp_path, "mnist", "a.pt")
     # Under the limit, but what is in it cannot be seen.
     small = rezipped(save(tmp_path / "small.pt", state_of()), zipfile.ZIP_DEFLATED)
     (tmp_path / "a.pt").write_bytes(small)
     with pytest.raises(StoreError, match="is compressed"):
-        publishedfiles.read_state(tmp_path, "mnist", "a.pt")
+        published_nets.read_state(tmp_path, "mnist", "a.pt")
     # The control: the same archive, stored, is read.
     (tmp_path / "a.pt").write_bytes(rezipped(tmp_path / "small.pt", zipfile.ZIP_STORED))
-    publishedfiles.read_state(tmp_path, "mnist", "a.pt")
+    published_nets.read_state(tmp_path, "mnist", "a.pt")
 
 
 def test_an_archive_whose_entries_share_their_bytes_is_refused(tmp_path):
@@ -542,7 +543,7 @@ def test_an_archive_whose_entries_share_their_bytes_is_refused(tmp_path):
     tail = struct.pack("<4s4H2IH", b"PK\5\6", 0, 0, entries, entries, len(listing), start, 0)
     (tmp_path / "a.pt").write_bytes(data[:start] + listing + tail)
     with pytest.raises(StoreError, match="declares more than"):
-        publishedfiles.read_state(tmp_path, "mnist", "a.pt")
+        published_nets.read_state(tmp_path, "mnist", "a.pt")
 
 
 @pytest.mark.parametrize(
@@ -560,14 +561,14 @@ def test_an_archive_whose_entries_share_their_bytes_is_refused(tmp_path):
 def test_what_is_no_state_dict_is_refused(content, tmp_path):
     save(tmp_path / "a.pt", content)
     with pytest.raises(StoreError, match=r"not a dict of dense tensors|cannot be loaded"):
-        publishedfiles.read_state(tmp_path, "mnist", "a.pt")
+        published_nets.read_state(tmp_path, "mnist", "a.pt")
 
 
 @pytest.mark.parametrize("data", [b"", b"text", b"PK\x03\x04", b"PK\x03\x04" + b"\0" * 500])
 def test_broken_files_are_refused(data, tmp_path):
     (tmp_path / "a.pt").write_bytes(data)
     with pytest.raises(StoreError, match="cannot be loaded"):
-        publishedfiles.read_state(tmp_path, "mnist", "a.pt")
+        published_nets.read_state(tmp_path, "mnist", "a.pt")
 
 
 @pytest.mark.parametrize("legacy", [False, True])
@@ -576,7 +577,7 @@ def test_files_that_were_cut_are_refused(legacy, tmp_path):
     for length in range(0, len(data), len(data) // 23):
         (tmp_path / "a.pt").write_bytes(data[:length])
         with pytest.raises(StoreError, match="cannot be loaded"):
-            publishedfiles.read_state(tmp_path, "mnist", "a.pt")
+            published_nets.read_state(tmp_path, "mnist", "a.pt")
 
 
 def test_bad_rows_have_neither_weights_nor_figures(tmp_path):

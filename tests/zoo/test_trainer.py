@@ -7,13 +7,13 @@ from torch.nn import functional as F
 from tests.zoo.plain import PlainNet, plain_optimizer
 from tests.zoo.small import images_task, make_run, text_task
 from transformer_nfn.group import relative_error
-from transformer_nfn.zoo import trainer as trainer_module
-from transformer_nfn.zoo.masks import Masks
 from transformer_nfn.zoo.nets import NetShape, views
 from transformer_nfn.zoo.recipe import Recipe, Training
 from transformer_nfn.zoo.runs import derived_seed
 from transformer_nfn.zoo.tasks import Cropper, Task, load_task
-from transformer_nfn.zoo.trainer import GroupTrainer, Orders
+from transformer_nfn.zoo.training import trainer as trainer_module
+from transformer_nfn.zoo.training.masks import Masks
+from transformer_nfn.zoo.training.trainer import GroupTrainer, Orders
 
 TRAINING = Training(batch=12, epochs=6, checkpoints=(3, 6), warmup=1, schedule="step")
 

@@ -3,16 +3,20 @@
 Nothing here imports XGBoost, LightGBM, scikit-learn or matplotlib before it is needed.
 """
 
-from transformer_nfn.bench.cell import Cell
-from transformer_nfn.bench.cells import Finished, finished_cells, fit_and_save
-from transformer_nfn.bench.data import Divided, divide, load_examples
+from transformer_nfn.bench.cells.cell import Cell
+from transformer_nfn.bench.cells.computing import Finished, finished_cells, fit_and_save
+from transformer_nfn.bench.cells.experiments import experiment_cells
+from transformer_nfn.bench.cells.planning import estimate_seconds
+from transformer_nfn.bench.cells.runner import Bench
+from transformer_nfn.bench.data.examples import Examples
+from transformer_nfn.bench.data.loading import Divided, divide, load_examples
 from transformer_nfn.bench.errors import BenchError, LeakError
-from transformer_nfn.bench.examples import Examples
-from transformer_nfn.bench.experiments import experiment_cells
 from transformer_nfn.bench.kendall import kendall_tau
-from transformer_nfn.bench.neural import Fitting, NeuralPredictor
-from transformer_nfn.bench.planning import estimate_seconds
-from transformer_nfn.bench.predictor import Predictor, Step
+from transformer_nfn.bench.predictors.neural import Fitting, NeuralPredictor
+from transformer_nfn.bench.predictors.predictor import Predictor, Step
+from transformer_nfn.bench.predictors.registry import MAIN, MODELS, Kind
+from transformer_nfn.bench.predictors.saved import load_predictor, named_folder, saved_names
+from transformer_nfn.bench.predictors.trees import TreePredictor
 from transformer_nfn.bench.ranking import (
     Net,
     Ranked,
@@ -21,12 +25,8 @@ from transformer_nfn.bench.ranking import (
     rank_files,
     rank_nets,
 )
-from transformer_nfn.bench.registry import MAIN, MODELS, Kind
-from transformer_nfn.bench.report import write_report
-from transformer_nfn.bench.runner import Bench
-from transformer_nfn.bench.saved import load_predictor, named_folder, saved_names
-from transformer_nfn.bench.scores import Comparison, comparisons
-from transformer_nfn.bench.trees import TreePredictor
+from transformer_nfn.bench.report.writing import write_report
+from transformer_nfn.bench.scoring.scores import Comparison, comparisons
 
 __all__ = [
     "MAIN",

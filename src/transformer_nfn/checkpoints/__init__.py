@@ -6,10 +6,10 @@ from transformer_nfn.checkpoints.digests import Digests, canonical_json
 from transformer_nfn.checkpoints.errors import CheckpointError, UnreadableError
 from transformer_nfn.checkpoints.families import FAMILIES, load_family
 from transformer_nfn.checkpoints.family import Family, Matrix, Reader, WordPredictor, Writer, linear
-from transformer_nfn.checkpoints.header import Entry, Header, read_header, read_json_object
-from transformer_nfn.checkpoints.keys import Biases, Joint, Key, Keys
-from transformer_nfn.checkpoints.settings import Settings
-from transformer_nfn.checkpoints.tensorfiles import TensorFiles
+from transformer_nfn.checkpoints.files.header import Entry, Header, read_header, read_json_object
+from transformer_nfn.checkpoints.files.tensors import TensorFiles
+from transformer_nfn.checkpoints.settings.keys import Biases, Joint, Key, Keys
+from transformer_nfn.checkpoints.settings.values import Settings
 from transformer_nfn.checkpoints.writing import rewrite
 
 __all__ = [

@@ -9,8 +9,8 @@ from typing import Any
 
 from transformer_nfn.checkpoints.errors import CheckpointError
 from transformer_nfn.checkpoints.family import Family
-from transformer_nfn.checkpoints.keys import Biases, Keys
-from transformer_nfn.checkpoints.tensorfiles import TensorFiles
+from transformer_nfn.checkpoints.files.tensors import TensorFiles
+from transformer_nfn.checkpoints.settings.keys import Biases, Keys
 
 
 def check_owned(files: TensorFiles, family: Family, stem: str, owned: Collection[str]) -> None:

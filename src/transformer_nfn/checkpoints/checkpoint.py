@@ -15,12 +15,12 @@ from transformer_nfn.checkpoints.config import read_config, read_model_type
 from transformer_nfn.checkpoints.errors import CheckpointError
 from transformer_nfn.checkpoints.families import recognise
 from transformer_nfn.checkpoints.family import Family, Reader, WordPredictor, Writer
-from transformer_nfn.checkpoints.keys import read_settings
+from transformer_nfn.checkpoints.files.places import Place
+from transformer_nfn.checkpoints.files.stored import StoredTensors
+from transformer_nfn.checkpoints.files.tensors import TensorFiles
 from transformer_nfn.checkpoints.layout import pack, unpack
-from transformer_nfn.checkpoints.places import Place
-from transformer_nfn.checkpoints.settings import Settings
-from transformer_nfn.checkpoints.stored import StoredTensors
-from transformer_nfn.checkpoints.tensorfiles import TensorFiles
+from transformer_nfn.checkpoints.settings.keys import read_settings
+from transformer_nfn.checkpoints.settings.values import Settings
 from transformer_nfn.space import Inputs, NormPlace, WeightBatch
 
 

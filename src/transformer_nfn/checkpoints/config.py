@@ -7,9 +7,9 @@ from typing import Any
 
 from transformer_nfn.checkpoints.errors import CheckpointError, UnreadableError
 from transformer_nfn.checkpoints.family import Family
-from transformer_nfn.checkpoints.header import read_json_object
-from transformer_nfn.checkpoints.places import Place, place_of, read_json_file
-from transformer_nfn.checkpoints.tensorfiles import TensorFiles
+from transformer_nfn.checkpoints.files.header import read_json_object
+from transformer_nfn.checkpoints.files.places import Place, place_of, read_json_file
+from transformer_nfn.checkpoints.files.tensors import TensorFiles
 
 
 def read_config(files: TensorFiles, family: Family, given: str | Path | None) -> dict[str, Any]:

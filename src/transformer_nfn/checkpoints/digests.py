@@ -10,7 +10,7 @@ from typing import Any
 from transformer_nfn.checkpoints.checkpoint import Checkpoint
 from transformer_nfn.checkpoints.config import config_file
 from transformer_nfn.checkpoints.errors import CheckpointError, UnreadableError
-from transformer_nfn.checkpoints.places import MAX_JSON, Place, open_regular
+from transformer_nfn.checkpoints.files.places import MAX_JSON, Place, open_regular
 
 #: Bytes that are read at a time.
 _PIECE = 2**22

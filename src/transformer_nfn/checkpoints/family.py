@@ -7,8 +7,8 @@ residual stream, `Reader` what else reads from it; all other tensors do not touc
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-from transformer_nfn.checkpoints.keys import Keys
-from transformer_nfn.checkpoints.settings import Settings
+from transformer_nfn.checkpoints.settings.keys import Keys
+from transformer_nfn.checkpoints.settings.values import Settings
 from transformer_nfn.space import Block, Embedding, FixedPositions, Inputs
 
 

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from transformer_nfn.checkpoints.family import Matrix
-from transformer_nfn.checkpoints.tensorfiles import TensorFiles
+from transformer_nfn.checkpoints.files.tensors import TensorFiles
 from transformer_nfn.space import BlockSpec, WeightBatch
 
 

@@ -5,9 +5,9 @@ from math import isfinite, prod
 
 from transformer_nfn.checkpoints.errors import CheckpointError
 from transformer_nfn.checkpoints.family import Family
+from transformer_nfn.checkpoints.files.tensors import TensorFiles
 from transformer_nfn.checkpoints.layout import bias_shape, weight_shape
-from transformer_nfn.checkpoints.settings import Settings
-from transformer_nfn.checkpoints.tensorfiles import TensorFiles
+from transformer_nfn.checkpoints.settings.values import Settings
 from transformer_nfn.space import BlockSpec, Inputs
 
 MAX_BLOCKS = 4096

@@ -13,15 +13,15 @@ from torch import Tensor
 
 from transformer_nfn.checkpoints.checkpoint import Checkpoint
 from transformer_nfn.checkpoints.errors import CheckpointError
-from transformer_nfn.checkpoints.header import Entry, write_header
-from transformer_nfn.checkpoints.places import (
+from transformer_nfn.checkpoints.files.header import Entry, write_header
+from transformer_nfn.checkpoints.files.places import (
     INDEX,
     SINGLE,
     read_json_file,
     read_small_file,
     weight_map,
 )
-from transformer_nfn.checkpoints.tensorfiles import TensorFiles
+from transformer_nfn.checkpoints.files.tensors import TensorFiles
 
 _CHUNK = 2**24
 

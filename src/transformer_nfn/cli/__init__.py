@@ -1,4 +1,4 @@
-"""The command `tnfn`. Each group of commands has a file; a room is imported when it is needed."""
+"""The command `tnfn`: its commands are in `commands`; a room is imported when it is needed."""
 
 from transformer_nfn.cli.main import main
 

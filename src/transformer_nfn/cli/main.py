@@ -7,20 +7,20 @@ from typing import Any
 
 import typer
 
-from transformer_nfn.cli.apply import apply
-from transformer_nfn.cli.audit import audit
-from transformer_nfn.cli.bench import bench_app
-from transformer_nfn.cli.dedup import dedup
-from transformer_nfn.cli.fingerprint import fingerprint
-from transformer_nfn.cli.inspect import inspect
+from transformer_nfn.cli.commands.apply import apply
+from transformer_nfn.cli.commands.audit import audit
+from transformer_nfn.cli.commands.bench import bench_app
+from transformer_nfn.cli.commands.dedup import dedup
+from transformer_nfn.cli.commands.fingerprint import fingerprint
+from transformer_nfn.cli.commands.inspect import inspect
+from transformer_nfn.cli.commands.nearest import nearest
+from transformer_nfn.cli.commands.rank import rank
+from transformer_nfn.cli.commands.reparam import reparam
+from transformer_nfn.cli.commands.same import same
+from transformer_nfn.cli.commands.verify import verify
+from transformer_nfn.cli.commands.zoo import zoo_app
 from transformer_nfn.cli.names import one_line
-from transformer_nfn.cli.nearest import nearest
-from transformer_nfn.cli.rank import rank
-from transformer_nfn.cli.reparam import reparam
-from transformer_nfn.cli.same import same
 from transformer_nfn.cli.terminal import say, say_lines
-from transformer_nfn.cli.verify import verify
-from transformer_nfn.cli.zoo import zoo_app
 
 app = typer.Typer(
     name="tnfn",

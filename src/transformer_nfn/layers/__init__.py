@@ -2,9 +2,20 @@
 
 from transformer_nfn.layers.budget import DEFAULT_BUDGET, BudgetError
 from transformer_nfn.layers.equivariant import EquivariantLayer, pointwise_relu
-from transformer_nfn.layers.headaware import HeadAwareLayer
+from transformer_nfn.layers.heads.layer import HeadAwareLayer
+from transformer_nfn.layers.heads.messages import Messages, NodeEncoder, Standardised, pooled
+from transformer_nfn.layers.heads.seeded import seeded_linear
+from transformer_nfn.layers.heads.units import Units, units_of
+from transformer_nfn.layers.heads.values import (
+    ROW_VALUES,
+    cosine,
+    head_to_neuron_values,
+    head_values,
+    neuron_values,
+    nonzero_square,
+    row_to_head_values,
+)
 from transformer_nfn.layers.invariant import InvariantLayer
-from transformer_nfn.layers.messages import Messages, NodeEncoder, Standardised, pooled
 from transformer_nfn.layers.reference import reference as run_reference
 from transformer_nfn.layers.rowlayer import RowLayer
 from transformer_nfn.layers.rows import (
@@ -13,17 +24,6 @@ from transformer_nfn.layers.rows import (
     Row,
     equivariant_rows,
     invariant_rows,
-)
-from transformer_nfn.layers.seeded import seeded_linear
-from transformer_nfn.layers.units import Units, units_of
-from transformer_nfn.layers.unitvalues import (
-    ROW_VALUES,
-    cosine,
-    head_to_neuron_values,
-    head_values,
-    neuron_values,
-    nonzero_square,
-    row_to_head_values,
 )
 
 __all__ = [

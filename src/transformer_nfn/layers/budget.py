@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from math import prod
 
-from transformer_nfn.layers.factors import Factors
+from transformer_nfn.layers.lowrank.factors import Factors
 from transformer_nfn.layers.rows import Row, Sizes
 
 #: Parameters a layer may have unless its caller allows more: 0.8 GB in float32.

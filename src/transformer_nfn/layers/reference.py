@@ -1,4 +1,4 @@
-"""The layer as a loop over its rows, to be read beside the paper; `plan` is the fast one."""
+"""The layer as a loop over its rows, to be read beside the paper; `dense.plan` is the fast one."""
 
 from collections.abc import Mapping, Sequence
 

@@ -7,8 +7,8 @@ import torch
 from torch import Tensor, nn
 
 from transformer_nfn.layers.budget import check_budget
-from transformer_nfn.layers.lowrank import LowRank
-from transformer_nfn.layers.plan import Plan
+from transformer_nfn.layers.dense.plan import Plan
+from transformer_nfn.layers.lowrank.steps import LowRank
 from transformer_nfn.layers.reference import reference
 from transformer_nfn.layers.rows import CONSTANT, Row, Sizes
 from transformer_nfn.space import BlockSpec, ShapeError, WeightBatch

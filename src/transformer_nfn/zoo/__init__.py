@@ -5,18 +5,18 @@ scikit-learn, gensim or matplotlib before it is needed.
 """
 
 from transformer_nfn.zoo.build import Build
-from transformer_nfn.zoo.card import write_card
 from transformer_nfn.zoo.errors import RecipeError, StoreError
-from transformer_nfn.zoo.exporting import export
+from transformer_nfn.zoo.finished.card import write_card
+from transformer_nfn.zoo.finished.exporting import export
+from transformer_nfn.zoo.finished.summary import summarize
+from transformer_nfn.zoo.finished.verification import Checked, verify
 from transformer_nfn.zoo.nets import NetShape
 from transformer_nfn.zoo.planning import Plan, Speed, calibrate, make_plan
-from transformer_nfn.zoo.published import PublishedImport
+from transformer_nfn.zoo.published.importing import PublishedImport
 from transformer_nfn.zoo.recipe import RECIPES, Recipe
 from transformer_nfn.zoo.runs import Hyperparameters, Run
-from transformer_nfn.zoo.summary import summarize
 from transformer_nfn.zoo.tasks import DataError, load_task
-from transformer_nfn.zoo.trainer import GroupTrainer
-from transformer_nfn.zoo.verification import Checked, verify
+from transformer_nfn.zoo.training.trainer import GroupTrainer
 
 __all__ = [
     "RECIPES",

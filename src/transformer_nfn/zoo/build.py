@@ -9,12 +9,12 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from transformer_nfn.jobs import Done, Executor, Failed, ShardFolder, one_thread
+from transformer_nfn.zoo.format.ownership import SWEEP_AGE, check_owner, claim, data_url, logs_url
+from transformer_nfn.zoo.format.schema import ROW_GROUP, run_columns, zoo_table
 from transformer_nfn.zoo.groups import Group, open_groups
-from transformer_nfn.zoo.ownership import SWEEP_AGE, check_owner, claim, data_url, logs_url
 from transformer_nfn.zoo.recipe import Recipe
-from transformer_nfn.zoo.schema import ROW_GROUP, run_columns, zoo_table
 from transformer_nfn.zoo.tasks import Task, load_task
-from transformer_nfn.zoo.trainer import GroupTrainer
+from transformer_nfn.zoo.training.trainer import GroupTrainer
 
 
 class GroupJob(NamedTuple):

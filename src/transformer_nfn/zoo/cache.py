@@ -17,9 +17,9 @@ from torch import Tensor
 
 from transformer_nfn.space import NetBatch
 from transformer_nfn.zoo.errors import StoreError
+from transformer_nfn.zoo.format.schema import COLUMNS, chosen_rows, weight_matrix
 from transformer_nfn.zoo.nets import NetShape
 from transformer_nfn.zoo.runs import content_hash
-from transformer_nfn.zoo.schema import COLUMNS, chosen_rows, weight_matrix
 
 if TYPE_CHECKING:
     from transformer_nfn.zoo.dataset import Zoo

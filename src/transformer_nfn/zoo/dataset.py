@@ -18,15 +18,15 @@ from transformer_nfn.space import NetBatch
 from transformer_nfn.stores import UnreachableError
 from transformer_nfn.zoo.cache import CachedRows, cached_rows
 from transformer_nfn.zoo.errors import StoreError
-from transformer_nfn.zoo.nets import NetShape
-from transformer_nfn.zoo.ownership import data_url, read_description
-from transformer_nfn.zoo.schema import (
+from transformer_nfn.zoo.format.ownership import data_url, read_description
+from transformer_nfn.zoo.format.schema import (
     COLUMNS,
     check_columns,
     chosen_rows,
     read_shape,
     weight_matrix,
 )
+from transformer_nfn.zoo.nets import NetShape
 
 __all__ = ["CachedRows", "NetShape", "Rows", "Zoo", "ok"]
 

@@ -10,7 +10,7 @@ from transformer_nfn.jobs import one_thread
 from transformer_nfn.zoo.groups import kind_of, open_groups, runs_by_kind
 from transformer_nfn.zoo.recipe import Recipe
 from transformer_nfn.zoo.tasks import Task
-from transformer_nfn.zoo.trainer import GroupTrainer
+from transformer_nfn.zoo.training.trainer import GroupTrainer
 
 
 class Plan(NamedTuple):

@@ -20,8 +20,8 @@ from transformer_nfn.bench.pictures.style import (
     sorted_panels,
     tau_limits,
 )
-from transformer_nfn.bench.registry import model_named
-from transformer_nfn.bench.scores import Comparison
+from transformer_nfn.bench.predictors.registry import model_named
+from transformer_nfn.bench.scoring.scores import Comparison
 
 _ROW = 0.38  # inches that a model takes in a dot plot
 _COLUMNS = 4  # panels side by side in a dot plot

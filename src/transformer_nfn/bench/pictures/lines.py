@@ -13,7 +13,7 @@ from transformer_nfn.bench.pictures.style import (
     panel_title,
     sorted_panels,
 )
-from transformer_nfn.bench.scores import Comparison
+from transformer_nfn.bench.scoring.scores import Comparison
 
 
 def by_threshold(comparison: Comparison) -> bytes:

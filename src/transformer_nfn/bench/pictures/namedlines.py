@@ -12,8 +12,8 @@ from transformer_nfn.bench.pictures.style import (
     origin_legend,
     tau_limits,
 )
-from transformer_nfn.bench.registry import model_named
-from transformer_nfn.bench.scores import Interval
+from transformer_nfn.bench.predictors.registry import model_named
+from transformer_nfn.bench.scoring.scores import Interval
 
 LABELS = 1.035  # where the names of lines begin, 1 being the right end of the axes
 _LINE_MARKERS = "osD^vPX<>p*"

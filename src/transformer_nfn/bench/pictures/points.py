@@ -16,8 +16,8 @@ from transformer_nfn.bench.pictures.style import (
     sorted_panels,
     wrapped,
 )
-from transformer_nfn.bench.registry import model_named
-from transformer_nfn.bench.scores import Comparison
+from transformer_nfn.bench.predictors.registry import model_named
+from transformer_nfn.bench.scoring.scores import Comparison
 
 
 def scatter(comparison: Comparison) -> bytes:

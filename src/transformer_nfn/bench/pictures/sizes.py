@@ -4,8 +4,8 @@ from typing import Any
 
 import numpy as np
 
-from transformer_nfn.bench.learning import PAPERS_RUNS, Learning
 from transformer_nfn.bench.pictures.namedlines import Line, line_picture
+from transformer_nfn.bench.scoring.learning import PAPERS_RUNS, Learning
 from transformer_nfn.escaping import for_picture
 
 _STEPS = 25  # places of an extrapolated line

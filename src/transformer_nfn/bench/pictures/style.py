@@ -8,10 +8,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from transformer_nfn.bench.data import Threshold
+from transformer_nfn.bench.data.loading import Threshold
 from transformer_nfn.bench.errors import BenchError
-from transformer_nfn.bench.registry import model_named
-from transformer_nfn.bench.scores import Comparison
+from transformer_nfn.bench.predictors.registry import model_named
+from transformer_nfn.bench.scoring.scores import Comparison
 from transformer_nfn.escaping import for_picture
 
 WIDTH = 10.5  # inches

@@ -2,7 +2,7 @@
 
 from transformer_nfn.checkpoints.families.residual import encoder_matrices, post_norm_block
 from transformer_nfn.checkpoints.family import Family, Reader, WordPredictor
-from transformer_nfn.checkpoints.keys import ACTIVATIONS, Key, Keys
+from transformer_nfn.checkpoints.settings.keys import ACTIVATIONS, Key, Keys
 from transformer_nfn.space import Positions, TokenTypes, Words
 
 KEYS = Keys(

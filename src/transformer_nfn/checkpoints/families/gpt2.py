@@ -2,7 +2,7 @@
 
 from transformer_nfn.checkpoints.families.residual import plain_block
 from transformer_nfn.checkpoints.family import Family, Reader, linear
-from transformer_nfn.checkpoints.keys import ACTIVATIONS, Key, Keys
+from transformer_nfn.checkpoints.settings.keys import ACTIVATIONS, Key, Keys
 from transformer_nfn.space import Positions, Words
 
 #: The choices of a head that few files have.

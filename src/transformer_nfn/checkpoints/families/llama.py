@@ -3,15 +3,15 @@
 from dataclasses import replace
 
 from transformer_nfn.checkpoints.family import Family, Reader, linear
-from transformer_nfn.checkpoints.keys import ACTIVATIONS, Biases, Joint, Key, Keys
-from transformer_nfn.checkpoints.rotary import (
+from transformer_nfn.checkpoints.settings.keys import ACTIVATIONS, Biases, Joint, Key, Keys
+from transformer_nfn.checkpoints.settings.rotary import (
     ROPE,
     WINDOWS,
     mistral_windows,
     qwen2_windows,
     read_rope,
 )
-from transformer_nfn.checkpoints.settings import Settings
+from transformer_nfn.checkpoints.settings.values import Settings
 from transformer_nfn.space import ROTARY, Attention, Block, GatedMlp, Half, Words, compose
 
 _INPUTS = tuple(f"self_attn.{name}_proj.bias" for name in "qkv")

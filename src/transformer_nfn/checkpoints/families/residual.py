@@ -1,7 +1,7 @@
 """What GPT-2, BERT, ViT and a zoo's nets share."""
 
 from transformer_nfn.checkpoints.family import Matrix, linear
-from transformer_nfn.checkpoints.settings import Settings
+from transformer_nfn.checkpoints.settings.values import Settings
 from transformer_nfn.space import RELU, RESIDUAL, Attention, Block, Half, Mlp, NormPlace, compose
 
 

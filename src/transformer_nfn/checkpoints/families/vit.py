@@ -2,7 +2,7 @@
 
 from transformer_nfn.checkpoints.families.residual import encoder_matrices, plain_block
 from transformer_nfn.checkpoints.family import Family, Reader
-from transformer_nfn.checkpoints.keys import ACTIVATIONS, Biases, Key, Keys
+from transformer_nfn.checkpoints.settings.keys import ACTIVATIONS, Biases, Key, Keys
 from transformer_nfn.space import ClassToken, Patches, PatchPositions
 
 _PATCHES = "embeddings.patch_embeddings.projection.weight"

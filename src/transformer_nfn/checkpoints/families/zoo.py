@@ -5,7 +5,7 @@ The paper's have ReLU, the residual ones GELU; the classifier behind both has Re
 
 from transformer_nfn.checkpoints.families.residual import block_without_skips, plain_block
 from transformer_nfn.checkpoints.family import Family, Matrix
-from transformer_nfn.checkpoints.keys import Key, Keys
+from transformer_nfn.checkpoints.settings.keys import Key, Keys
 from transformer_nfn.space import FixedPositions, Projection
 
 #: What a zoo's nets have instead of a name for it: every one of them has these.

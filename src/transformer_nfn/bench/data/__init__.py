@@ -1,0 +1,1 @@
+"""The examples of a benchmark, and how they are divided."""

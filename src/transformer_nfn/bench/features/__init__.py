@@ -1,0 +1,1 @@
+"""What models that are no networks see of a network."""

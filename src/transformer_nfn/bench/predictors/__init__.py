@@ -1,0 +1,1 @@
+"""Models that predict accuracy: one interface, kinds, names, and folders of fitted ones."""

@@ -1,0 +1,1 @@
+"""The report: its sections, its page and its file for machines."""

@@ -1,0 +1,78 @@
+"""What all sections of a report share: where pictures go, and the commands that make figures."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from transformer_nfn.bench.predictors.registry import MAIN
+from transformer_nfn.bench.scoring.scores import Comparison
+
+
+class Page:
+    """A page under construction.
+
+    Args:
+        home: The folder of the page and its pictures.
+        out: The name of the benchmark's folder, as commands have it.
+    """
+
+    def __init__(self, home: Path, out: str) -> None:
+        self._home, self._out = home, out
+        self.drawn: list[Path] = []
+
+    def picture(self, name: str, caption: str, png: bytes) -> str:
+        """Write a picture; the Markdown that shows it."""
+        (self._home / name).write_bytes(png)
+        self.drawn.append(self._home / name)
+        return f"![{caption}]({name})"
+
+    def command(
+        self, comparison: Comparison, *experiments: str, models: Sequence[str] | None = None
+    ) -> str:
+        """What computes figures again; a zoo's name is its folder.
+
+        Args:
+            comparison: The figures.
+            experiments: What is to be run.
+            models: Which models to name; those of a main experiment if it has others than usual.
+        """
+        record, name = comparison.record, comparison.record["folder"]
+        lines = [_build(record["zoo"], record["zoo_runs"], record["track"], name)]
+        other = record.get("test_zoo")
+        if other is not None:
+            described = (record["test_zoo_runs"], record["test_track"], record["test_folder"])
+            lines.append(_build(other, *described))
+        for experiment in experiments:
+            options = f" --splits {len(comparison.splits)}"
+            if record["runs"] is not None:
+                options += f" --runs {record['runs']}"
+            if record["checkpoints"] != "epochs":
+                options += f" --checkpoints {record['checkpoints']}"
+            if experiment != "main":
+                options += f" --experiment {experiment}"
+            if other is not None:
+                options += f" --test-zoo {record['test_folder']}"
+            named = models
+            if experiment == "main" and set(comparison.models) - set(MAIN):
+                named = comparison.models
+            if named is not None:
+                options += f" --models {','.join(named)}"
+            lines.append(f"tnfn bench run --zoo {name}{options} --out {self._out}")
+        return "```sh\n" + "\n".join(lines) + "\n```"
+
+
+def _build(zoo: str, runs: Any, track: str, folder: str) -> str:
+    seeds = " --seeds shared" if track == "shared" else ""
+    return f"tnfn zoo build {zoo} --runs {runs}{seeds} --out {folder}"
+
+
+def file_name(zoo: str, track: str) -> str:
+    """The part of a picture's name that says what it shows."""
+    return f"{zoo}-{track}".replace(" → ", "-to-").replace(" ", "-").replace(",", "")
+
+
+def splits_of(comparison: Comparison) -> str:
+    """Which splits a comparison has."""
+    shown = ", ".join(map(str, comparison.splits))
+    few = " (repetitions were cut to keep the cost down)" if len(comparison.splits) < 5 else ""
+    return f"Splits: {shown}{few}."

@@ -1,0 +1,78 @@
+"""results.json: every figure of a report, for machines."""
+
+import json
+from typing import Any
+
+from transformer_nfn.bench.cells.computing import Finished
+from transformer_nfn.bench.predictors.registry import MAIN, MODELS
+from transformer_nfn.bench.scoring.scores import comparisons
+
+#: What a record of results.json says beside its τ; costs only where no rows are left out.
+_FIELDS = ("zoo", "track", "model", "split", "seed", "checkpoints", "runs", "augment", "zoo_runs")
+#: Only where they have a value.
+_LATER = ("train_runs", "test_zoo", "test_track", "test_zoo_runs")
+_COSTS = (
+    "parameters",
+    "epoch",
+    "fit_seconds",
+    "fit_peak_bytes",
+    "predict_seconds",
+    "predict_peak_bytes",
+    "train_rows",
+    "validation_rows",
+    "test_rows",
+)
+
+
+def _results(cells: list[Finished]) -> dict[str, Any]:
+    records = []
+    for comparison in comparisons(cells, MAIN):
+        for model in comparison.models:
+            for bound in comparison.thresholds:
+                taus = comparison.by_split(model, bound)
+                moved = comparison.by_split(model, bound, "moved")
+                for split, tau, tau_moved in zip(comparison.splits, taus, moved, strict=True):
+                    record = comparison.cells[model][split].record
+                    figures = {"threshold": bound.accuracy, "threshold_name": bound.name}
+                    figures |= {"tau": tau, "tau_moved": tau_moved}
+                    records.append(_record("main", record, figures, costs=bound.name == "none"))
+    for cell in cells:
+        record = cell.record
+        name = _experiment(record)
+        if name is not None:
+            figures = {"threshold": record["threshold"] or 0.0, "threshold_name": "trained above"}
+            figures |= {"tau": record["tau"], "tau_moved": record["tau_moved"]}
+            records.append(_record(name, record, figures, costs=True))
+    models = {name: {"title": kind.title, "what": kind.what} for name, kind in MODELS.items()}
+    return {"versions": cells[0].record["versions"], "models": models, "records": records}
+
+
+def _experiment(record: dict[str, Any]) -> str | None:
+    """What a cell beside the main experiment belongs to."""
+    fields = {
+        "across": "test_zoo",
+        "sizes": "train_runs",
+        "thresholds": "threshold",
+        "augmentation": "augment",
+    }
+    for experiment, field in fields.items():
+        if record.get(field) is not None:
+            return experiment
+    return None if record["model"] in MAIN else "variants"
+
+
+def _record(
+    experiment: str, record: dict[str, Any], figures: dict[str, Any], *, costs: bool
+) -> dict[str, Any]:
+    kept = {name: record[name] for name in (*_FIELDS, *(_COSTS if costs else ()))}
+    kept |= {name: record[name] for name in _LATER if record.get(name) is not None}
+    rounded = {k: round(v, 6) if isinstance(v, float) else v for k, v in (kept | figures).items()}
+    return {"experiment": experiment, **rounded}
+
+
+def results_json(cells: list[Finished]) -> str:
+    """A record for each cell and threshold, each in a line of its own, which a diff can show."""
+    results = _results(cells)
+    head = json.dumps({k: v for k, v in results.items() if k != "records"}, ensure_ascii=False)
+    lines = ",\n".join(json.dumps(record, ensure_ascii=False) for record in results["records"])
+    return f'{head[:-1]}, "records": [\n{lines}\n]}}\n'

@@ -1,0 +1,1 @@
+"""From finished cells to figures: scores, learning curves, transfer, and their tables."""

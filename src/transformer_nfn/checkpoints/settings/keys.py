@@ -1,0 +1,216 @@
+"""Keys of config.json as tables: which change the function, which must agree with the tensors.
+
+Every key is one of three kinds. It matters: it goes to `Settings`, or has one value that is
+supported, or must agree with the tensors. It is harmless. Or nobody knows what it does.
+"""
+
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from transformer_nfn.checkpoints.errors import CheckpointError
+from transformer_nfn.checkpoints.settings.harmless import HARMLESS
+from transformer_nfn.checkpoints.settings.values import Settings
+
+#: The default of a key without which the function is not known.
+REQUIRED: Any = object()
+#: Activations of several names; gelu_fast and gelu_accurate round a constant at its tenth digit.
+ACTIVATIONS: Mapping[str, str] = {
+    "gelu_accurate": "gelu_new",
+    "gelu_fast": "gelu_new",
+    "gelu_python": "gelu",
+    "gelu_python_tanh": "gelu_new",
+    "gelu_pytorch_tanh": "gelu_new",
+    "swish": "silu",
+}
+_LARGEST = 2**31 - 1
+
+
+@dataclass(frozen=True)
+class Key:
+    """A key that changes the function of the same tensors.
+
+    Attributes:
+        name: The key.
+        to: A field of `Settings`, `sizes.` and the name of a size, or `flags`.
+        kind: int, float, str, bool, or list for a list of words.
+        default: What the format says where the key is absent.
+        null: Whether it may be null; it may where that is the default.
+        least: The smallest integer that is allowed.
+        beside: It counts only if a tensor's name begins so; else nothing reads it.
+        also: Other names that the format has for it.
+        same: Values that mean the same as another.
+    """
+
+    name: str
+    to: str
+    kind: type
+    default: Any = REQUIRED
+    null: bool = False
+    least: int = 1
+    beside: str = ""
+    also: tuple[str, ...] = ()
+    same: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Joint:
+    """Keys that say one thing together.
+
+    Attributes:
+        names: All of them.
+        to: A field of `Settings`.
+        read: What they say, of a config and the number of blocks.
+    """
+
+    names: tuple[str, ...]
+    to: str
+    read: Callable[[Mapping[str, Any], int], Any]
+
+
+@dataclass(frozen=True)
+class Biases:
+    """Biases inside a block that a model has or has not.
+
+    Attributes:
+        names: Of the tensors, after the block's.
+        there: Whether it has them, where no key says it.
+        key: What says it, if anything does.
+    """
+
+    names: tuple[str, ...]
+    there: bool
+    key: str | None = None
+
+
+@dataclass(frozen=True)
+class Keys:
+    """What each key of a model's config.json does.
+
+    Attributes:
+        fixed: Fields of `Settings` that no key says.
+        matter: Keys that go to `Settings`, one by one.
+        joint: Keys that go there together.
+        supported: Keys that may have one value only; another is another function.
+        sizes: Keys that must agree with the tensors: a size of the block, `blocks`, or a tensor
+            outside the blocks and its axis.
+        blocks: The number of blocks where config.json is there and does not say it.
+        biases: Which biases there must be.
+        harmless: Beside those that are so everywhere.
+    """
+
+    fixed: Mapping[str, Any]
+    matter: tuple[Key, ...]
+    joint: tuple[Joint, ...] = ()
+    supported: Mapping[str, Any] = field(default_factory=dict)
+    sizes: Mapping[str, str | tuple[str, int]] = field(default_factory=dict)
+    blocks: int | None = None
+    biases: tuple[Biases, ...] = ()
+    harmless: frozenset[str] = frozenset()
+
+    @property
+    def known(self) -> frozenset[str]:
+        """All keys whose meaning is known."""
+        names = {name for key in self.matter for name in (key.name, *key.also)}
+        names |= {name for joint in self.joint for name in joint.names}
+        names |= {bias.key for bias in self.biases if bias.key}
+        return HARMLESS | self.harmless | names | {*SUPPORTED, *self.supported, *self.sizes}
+
+
+#: In all families: keys of `transformers` that would make another network of the same file.
+SUPPORTED: Mapping[str, Any] = {
+    "fusion_config": None,
+    "is_encoder_decoder": False,
+    "per_layer_config": None,
+    "pruned_heads": {},
+    "quantization_config": None,
+    "transformers_weights": None,
+}
+
+
+def read_settings(
+    keys: Keys, config: Mapping[str, Any], names: Collection[str], blocks: int
+) -> Settings:
+    """What a config says of a file.
+
+    Args:
+        keys: The table of its model.
+        config: Its config.json.
+        names: Of its tensors.
+        blocks: How many it has.
+
+    Raises:
+        CheckpointError: If a setting is missing, of another kind, or not supported.
+    """
+    _refuse(config, {**SUPPORTED, **keys.supported})
+    found: dict[str, Any] = dict(keys.fixed)
+    sizes: list[tuple[str, int]] = []
+    flags: list[tuple[str, Any]] = []
+    for key in keys.matter:
+        if key.beside and not any(name.startswith(key.beside) for name in names):
+            continue
+        value = setting(config, key)
+        if key.to.startswith("sizes."):
+            sizes.append((key.to.removeprefix("sizes."), value))
+        elif key.to == "flags":
+            if value != key.default:
+                flags.append((key.name, value))
+        else:
+            found[key.to] = value
+    for joint in keys.joint:
+        found[joint.to] = joint.read(config, blocks)
+    if found.get("groups") is None:
+        found["groups"] = found["heads"]
+    return Settings(**found, sizes=tuple(sizes), flags=tuple(flags))
+
+
+def setting(config: Mapping[str, Any], key: Key) -> Any:
+    """A value of config.json, checked."""
+    stated = {name: config[name] for name in (key.name, *key.also) if name in config}
+    if len(set(map(repr, stated.values()))) > 1:
+        words = " and ".join(f"{name}={value!r:.40}" for name, value in stated.items())
+        raise CheckpointError(f"config.json says {words}, which mean the same; remove one of them")
+    if not stated:
+        if key.default is not REQUIRED:
+            return key.default
+        raise CheckpointError(
+            f"{key.name} is not known: it stands in no tensor; give the folder's config.json with "
+            f"--config, or --set {key.name}=…"
+        )
+    value = next(iter(stated.values()))
+    if value is None and (key.null or key.default is None):
+        return None
+    if key.kind is float and type(value) is int:
+        value = as_float(value, key.name)
+    fits = type(value) is key.kind  # bool is an int to isinstance; here it is not
+    if key.kind is int:
+        fits = fits and key.least <= value <= _LARGEST
+    if key.kind is list and fits:
+        fits = all(isinstance(word, str) for word in value)
+        value = tuple(value)
+    if not fits:
+        raise CheckpointError(
+            f"{key.name} in the config should be {key.kind.__name__}"
+            f"{f' from {key.least}' if key.kind is int else ''}, not {value!r:.60}"
+        )
+    return key.same.get(value, value) if key.kind is str else value
+
+
+def as_float(value: int | float, name: str) -> float:
+    """A number of the config as a float; there are integers that are larger than any."""
+    try:
+        return float(value)
+    except OverflowError:
+        raise CheckpointError(f"{name} in the config is too large for a float") from None
+
+
+def _refuse(config: Mapping[str, Any], supported: Mapping[str, Any]) -> None:
+    """Stop at settings that make another function of the same tensors than the one we know."""
+    for name, value in supported.items():
+        stated = config.get(name, value)
+        # 0 and False are equal; null and an empty table both say nothing.
+        same = type(stated) is type(value) and stated == value
+        if not same and not (value in (None, {}) and stated in (None, {})):
+            raise CheckpointError(
+                f"config.json has {name}={stated!r:.60}; only {value!r} is supported"
+            )

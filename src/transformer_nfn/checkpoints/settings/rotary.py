@@ -1,0 +1,121 @@
+"""What config.json says of rotary positions and of windows, which several keys say together."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from transformer_nfn.checkpoints.errors import CheckpointError
+from transformer_nfn.checkpoints.settings.keys import Key, as_float, setting
+from transformer_nfn.space import Rope
+
+ROPE = (
+    "rope_parameters",
+    "rope_scaling",
+    "rope_theta",
+    "partial_rotary_factor",
+    "max_position_embeddings",
+    "original_max_position_embeddings",
+)
+WINDOWS = ("sliding_window", "use_sliding_window", "max_window_layers", "layer_types")
+#: Kinds whose frequencies depend on the longest context, and on the one before it was made longer.
+_BY_LONGEST = ("dynamic", "longrope", "yarn")
+_BY_ORIGINAL = ("llama3", "longrope", "yarn")
+_DEFAULTS = {"yarn": {"beta_fast": 32, "beta_slow": 1, "truncate": True}}
+_KINDS = ("full_attention", "sliding_attention")
+
+
+def read_rope(config: Mapping[str, Any], longest: int) -> Rope:
+    """Rotary positions: one table, or rope_theta and rope_scaling as `transformers` wrote before 5.
+
+    Args:
+        config: What was read.
+        longest: The format's default of max_position_embeddings.
+    """
+    given = [config[name] for name in ("rope_scaling", "rope_parameters") if config.get(name)]
+    for table in given:
+        if not isinstance(table, dict):
+            raise CheckpointError(f"rope_parameters should be a table, not {table!r:.60}")
+    found = [_rope(config, table, longest) for table in given or [{}]]
+    if any(rope != found[0] for rope in found):
+        raise CheckpointError(
+            "config.json has rope_parameters and rope_scaling, and they differ; remove one of them"
+        )
+    return found[0]
+
+
+def _rope(config: Mapping[str, Any], table: dict[str, Any], longest: int) -> Rope:
+    stated = {name: value for name, value in table.items() if value is not None}
+    kind = stated.pop("type", "default")
+    kind = stated.pop("rope_type", kind)
+    thetas = [stated.pop("rope_theta", None), config.get("rope_theta")]
+    thetas = [theta for theta in thetas if theta is not None]
+    if not thetas:
+        raise CheckpointError("rope_theta is not known; give config.json or --set rope_theta=…")
+    part = stated.pop("partial_rotary_factor", config.get("partial_rotary_factor"))
+    options = {**_DEFAULTS.get(kind, {}), **stated} if isinstance(kind, str) else stated
+    if part not in (None, 1):
+        options["partial_rotary_factor"] = part
+    if kind in _BY_LONGEST + _BY_ORIGINAL:
+        longest = setting(config, Key("max_position_embeddings", "", int, longest))
+        before = config.get("original_max_position_embeddings")
+        if kind in _BY_LONGEST:
+            options["max_position_embeddings"] = longest
+        if kind in _BY_ORIGINAL:
+            before = options.get("original_max_position_embeddings") if before is None else before
+            options["original_max_position_embeddings"] = longest if before is None else before
+    flat = [v for value in options.values() for v in (value if type(value) is list else [value])]
+    if not isinstance(kind, str) or not all(
+        type(number) in (int, float) or (type(number) is bool and "truncate" in options)
+        for number in (*flat, *thetas)
+    ):
+        raise CheckpointError(f"rope_parameters {table!r:.100} are not a type and numbers")
+    if thetas[0] != thetas[-1]:
+        raise CheckpointError(
+            f"config.json says rope_theta twice, {thetas[0]!r:.40} and {thetas[1]!r:.40}; "
+            f"remove one of them"
+        )
+    numbers = tuple(sorted((name, _numbers(value, name)) for name, value in options.items()))
+    return Rope(as_float(thetas[0], "rope_theta"), kind, numbers)
+
+
+def _numbers(value: Any, name: str) -> float | tuple[float, ...]:
+    if isinstance(value, list):
+        return tuple(as_float(number, f"{name!r:.60}") for number in value)
+    return as_float(value, f"{name!r:.60}")
+
+
+def mistral_windows(config: Mapping[str, Any], blocks: int) -> tuple[int | None, ...]:
+    """The same window in each block, 4096 if nothing is said."""
+    return _windows([_window(config, 4096)] * blocks)
+
+
+def qwen2_windows(config: Mapping[str, Any], blocks: int) -> tuple[int | None, ...]:
+    """A window in the blocks that layer_types names, else from max_window_layers on."""
+    used = setting(config, Key("use_sliding_window", "", bool, False))
+    window = _window(config, 4096) if used else None
+    kinds = setting(config, Key("layer_types", "", list, None))
+    if kinds is None:
+        first = setting(config, Key("max_window_layers", "", int, 28, least=0))
+        return _windows([window if number >= first else None for number in range(blocks)])
+    if len(kinds) != blocks or any(kind not in _KINDS for kind in kinds):
+        raise CheckpointError(
+            f"layer_types should be {blocks} words, one for each block, of {' and '.join(_KINDS)}; "
+            f"config.json has {len(kinds)}: {list(kinds)!r:.80}"
+        )
+    if window is None and "sliding_attention" in kinds:
+        raise CheckpointError(
+            "layer_types has sliding_attention, but no window is used; give sliding_window and "
+            "use_sliding_window, or full_attention for every block"
+        )
+    return _windows([window if kind == "sliding_attention" else None for kind in kinds])
+
+
+def _window(config: Mapping[str, Any], default: int) -> int | None:
+    """How many tokens a token sees, itself among them; null for all."""
+    if config.get("sliding_window", default) is None:
+        return None
+    window: int = setting(config, Key("sliding_window", "", int, default))
+    return window
+
+
+def _windows(each: list[int | None]) -> tuple[int | None, ...]:
+    return tuple(each) if any(window is not None for window in each) else ()

@@ -1,0 +1,1 @@
+"""The commands, each or each group in a file."""

@@ -1,0 +1,263 @@
+"""`tnfn bench`: predict accuracy from weights, against strong baselines."""
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from transformer_nfn.cli.commands.benchoptions import (
+    Checkpoints,
+    Device,
+    ExperimentName,
+    Models,
+    Out,
+    Runs,
+    Splits,
+    TestZoo,
+    Zoos,
+)
+from transformer_nfn.cli.common import Json, Ray, hours, interruptible, make_executor, show
+from transformer_nfn.cli.terminal import say, say_json, say_lines, styled
+
+bench_app = typer.Typer(
+    help="Predict the accuracy of networks from their weights: plan, run, report.",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+)
+
+
+def _cells(
+    zoos: list[str],
+    models: str | None,
+    splits: int,
+    experiment: Any,
+    checkpoints: Any,
+    runs: int | None,
+    test_zoo: str | None,
+) -> list[Any]:
+    from transformer_nfn.bench import experiment_cells
+
+    chosen = None if models is None else [name.strip() for name in models.split(",")]
+    return [
+        cell
+        for zoo in zoos
+        for cell in experiment_cells(
+            experiment,
+            zoo,
+            models=chosen,
+            splits=range(splits),
+            checkpoints=checkpoints,
+            runs=runs,
+            test_zoo=test_zoo,
+        )
+    ]
+
+
+@bench_app.command()
+def models(as_json: Json = False) -> None:
+    """List the models by name, and those that were saved.
+
+    Example: tnfn bench models
+    """
+    from transformer_nfn.bench import MODELS, saved_names
+
+    if as_json:
+        listed = {
+            name: {
+                "title": kind.title,
+                "what": kind.what,
+                "origin": kind.origin,
+                "invariant": kind.invariant,
+            }
+            for name, kind in MODELS.items()
+        }
+        say_json({"models": listed, "saved": saved_names()})
+        return
+    for name, kind in MODELS.items():
+        say(f"{name:<26}{kind.title}: {kind.what}")
+    say(f"saved: {', '.join(saved_names()) or 'none'}")
+
+
+@bench_app.command()
+def plan(
+    zoo: Zoos,
+    out: Out = Path("bench"),
+    models: Models = None,
+    splits: Splits = 5,
+    experiment: ExperimentName = "main",
+    checkpoints: Checkpoints = "epochs",
+    runs: Runs = None,
+    test_zoo: TestZoo = None,
+    cpus: Annotated[int, typer.Option(min=1, help="CPU cores like this one.")] = 1,
+    as_json: Json = False,
+) -> None:
+    """Say what a run would cost, from finished cells or a short calibration of each model.
+
+    Example: tnfn bench plan --zoo digits-mini --splits 5 --cpus 2
+    """
+    from transformer_nfn.bench import Bench, estimate_seconds
+
+    bench = Bench(_cells(zoo, models, splits, experiment, checkpoints, runs, test_zoo), out)
+    seconds = estimate_seconds(
+        [job.cell for job in bench.jobs], bench.out, lambda text: say(text, err=True)
+    )
+    total = sum(seconds.values(), start=0.0)
+    by_model: dict[str, float] = {}
+    for cell, cost in seconds.items():
+        by_model[cell.model] = by_model.get(cell.model, 0.0) + cost
+    if as_json:
+        figures = {
+            "cells": len(bench.names),
+            "missing": len(bench.jobs),
+            "cpu_seconds": float(f"{total:.3g}"),
+            "seconds": round(total / cpus),
+            "by_model": {name: round(cost, 1) for name, cost in by_model.items()},
+        }
+        say_json(figures)
+        return
+    say(f"{len(bench.names)} cells, {len(bench.names) - len(bench.jobs)} finished")
+    for name, cost in sorted(by_model.items(), key=lambda item: -item[1]):
+        say(f"  {name:<26}{hours(cost)}")
+    say(f"left: {hours(total)} on one core, {hours(total / cpus)} on {cpus}")
+
+
+@bench_app.command()
+def run(
+    zoo: Zoos,
+    out: Out,
+    models: Models = None,
+    splits: Splits = 5,
+    experiment: ExperimentName = "main",
+    checkpoints: Checkpoints = "epochs",
+    runs: Runs = None,
+    test_zoo: TestZoo = None,
+    ray: Ray = None,
+    device: Device = "cpu",
+    keep_models: Annotated[
+        bool, typer.Option("--keep-models", help="Save every fitted model in OUT/models.")
+    ] = False,
+    report: Annotated[
+        bool, typer.Option("--report/--no-report", help="Write OUT/report at the end.")
+    ] = True,
+    as_json: Json = False,
+) -> None:
+    """Fit and test what is missing, then write the report; Ctrl-C and run again to go on.
+
+    Example: tnfn bench run --zoo digits-mini --out bench --ray
+    """
+    from rich.console import Console
+
+    from transformer_nfn.bench import Bench, write_report
+    from transformer_nfn.jobs import Failed, track
+
+    chosen = _cells(zoo, models, splits, experiment, checkpoints, runs, test_zoo)
+    bench = Bench(chosen, out, device=device, keep_models=keep_models)
+    total, missing = len(bench.names), len(bench.jobs)
+    if missing < total:
+        say(f"{total - missing} of {total} cells are finished already", err=True)
+    console = Console(stderr=True)
+    failures, records = [], []
+    if missing:
+        with interruptible(), make_executor(ray, gpus=0 if device == "cpu" else 1) as executor:
+            outcomes = bench.run(
+                executor,
+                lambda made: track(made, total, total - missing, "cells", console=console),
+                None if ray else _epoch_printer(console),
+            )
+            for outcome in outcomes:
+                if isinstance(outcome, Failed):
+                    failures.append(outcome)
+                    continue
+                record = outcome.result
+                records.append(record)
+                console.print(
+                    styled(
+                        f"{outcome.job.cell}: τ {record['tau']:.3f}, moved by the group "
+                        f"{record['tau_moved']:.3f}, {hours(record['fit_seconds'])}"
+                    ),
+                    soft_wrap=True,
+                )
+    for failed in failures:
+        say_lines(f"error: {failed.job.cell} failed:\n{failed.error}", err=True)
+    written = write_report(out, Path(out) / "report") if report and len(failures) < total else []
+    figures = {
+        "out": str(out),
+        "cells": total,
+        "computed": len(records),
+        "failed": len(failures),
+        "written": [str(path) for path in written],
+    }
+    show(figures, as_json)
+    if failures:
+        say(f"{len(failures)} cells failed: run the same command again", err=True)
+        raise typer.Exit(1)
+
+
+def _epoch_printer(console: Any) -> Any:
+    """Says every 15 s how far the fit under way is."""
+    import time
+
+    last = time.monotonic()
+
+    def tell(cell: Any, step: Any) -> None:
+        nonlocal last
+        if time.monotonic() - last > 15:
+            last = time.monotonic()
+            done = f"{cell}: epoch {step.done}/{step.total}"
+            console.print(styled(f"{done}, validation τ {step.validation_tau:.3f}"), soft_wrap=True)
+
+    return tell
+
+
+@bench_app.command()
+def report(
+    out: Annotated[Path, typer.Argument(help="Folder of the results, as given to `bench run`.")],
+    to: Annotated[
+        Path | None, typer.Option(help="Where to write; OUT/report if not given.")
+    ] = None,
+    notes: Annotated[
+        Path | None, typer.Option(help="A Markdown file to put under the summary.")
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Write the report of all finished cells: Markdown, pictures, results.json.
+
+    Example: tnfn bench report bench --to docs/results
+    """
+    from transformer_nfn.bench import write_report
+
+    written = write_report(out, to or out / "report", notes)
+    show({"written": [str(path) for path in written]}, as_json)
+
+
+@bench_app.command()
+def fit(
+    zoo: Annotated[str, typer.Option(help="A zoo's folder.")],
+    model: Annotated[str, typer.Option(help="Which model; `tnfn bench models` lists them.")],
+    name: Annotated[str, typer.Option(help="The name under which it is saved.")],
+    split: Annotated[int, typer.Option(min=0, max=4, help="Which split it is fitted to.")] = 0,
+    checkpoints: Checkpoints = "epochs",
+    runs: Runs = None,
+    device: Device = "cpu",
+    as_json: Json = False,
+) -> None:
+    """Fit one model and save it, with its card, under a name that `tnfn rank` knows.
+
+    Example: tnfn bench fit --zoo digits-mini --model invariants --name digits
+    """
+    from rich.console import Console
+
+    from transformer_nfn.bench import Cell, fit_and_save, named_folder
+
+    folder = named_folder(name)
+    cell = Cell(zoo=zoo, model=model, split=split, checkpoints=checkpoints, runs=runs)
+    with interruptible():
+        record = fit_and_save(cell, folder, device, _epoch_printer(Console(stderr=True)))
+    figures = {
+        "name": name,
+        "folder": str(folder),
+        "tau": round(record["tau"], 4),
+        "tau_moved": round(record["tau_moved"], 4),
+        "fit_seconds": round(record["fit_seconds"], 1),
+    }
+    show(figures, as_json)

@@ -1,0 +1,1 @@
+"""Rows run as few dense contractions."""

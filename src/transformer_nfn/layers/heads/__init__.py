@@ -1,0 +1,1 @@
+"""Heads and neurons one by one: their numbers, messages between them, and the layer."""

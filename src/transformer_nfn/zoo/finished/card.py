@@ -1,0 +1,201 @@
+"""A zoo's data card: README.md with the front matter of the Hugging Face hub, and a histogram.
+
+With both, the folder can be uploaded to the hub as it is.
+"""
+
+import io
+import json
+from typing import Any
+
+from transformer_nfn.escaping import for_picture
+from transformer_nfn.zoo.dataset import Zoo, ok
+from transformer_nfn.zoo.errors import StoreError
+from transformer_nfn.zoo.finished.summary import QUANTILES, summarize
+from transformer_nfn.zoo.format.schema import COLUMNS
+
+HISTOGRAM = "accuracy.png"
+_SIZES = (
+    (10**3, "n<1K"),
+    (10**4, "1K<n<10K"),
+    (10**5, "10K<n<100K"),
+    (10**6, "100K<n<1M"),
+    (10**7, "1M<n<10M"),
+    (10**8, "10M<n<100M"),
+)
+
+
+def write_card(zoo: Zoo) -> list[str]:
+    """Write card and histogram into the zoo's folder, in place of older ones; their names."""
+    text = card_text(zoo).encode()
+    zoo.root.replace(HISTOGRAM, histogram(zoo))
+    zoo.root.replace("README.md", text)
+    return ["README.md", HISTOGRAM]
+
+
+def card_text(zoo: Zoo) -> str:
+    """The card, in Markdown.
+
+    Raises:
+        StoreError: If zoo.json or a log of a build lacks what a card tells.
+    """
+    try:
+        return _card_text(zoo)
+    except (KeyError, TypeError) as error:
+        raise StoreError(f"{zoo.url}: zoo.json or a file in builds/ lacks {error}") from None
+
+
+def _card_text(zoo: Zoo) -> str:
+    figures = summarize(zoo)
+    recipe: dict[str, Any] = zoo.description.get("recipe", {})
+    name = _title(zoo)
+    size = next((label for limit, label in _SIZES if figures["rows"] < limit), "100M<n<1B")
+    status = ", ".join(f"{count:,} {name}" for name, count in sorted(figures["status"].items()))
+    quantiles = " | ".join(f"{100 * value:.1f} %" for value in figures["test_accuracy_quantiles"])
+    lines = [
+        "---",
+        "license: mit",
+        f"pretty_name: {json.dumps(name)}",  # a name such as `no` would be a truth value
+        f"size_categories: [{size}]",
+        "tags: [weight-space-learning, model-zoo, transformers]",
+        "configs:",
+        "  - config_name: default",
+        "    data_files: data/*.parquet",
+        "---",
+        "",
+        f"# {name}",
+        "",
+        recipe.get("description", "An imported zoo."),
+        "",
+        f"![test accuracies]({HISTOGRAM})",
+        "",
+        "| | |",
+        "|---|---|",
+        f"| runs | {figures['runs']:,} |",
+        f"| rows | {figures['rows']:,}: {status} |",
+        f"| numbers in a net | {figures['weights_a_net']:,} |",
+        f"| size | {figures['bytes'] / 1e6:,.0f} MB in {figures['shards']} shards |",
+        *_recipe_lines(recipe),
+        *_build_lines(figures["builds"]),
+        "",
+        "## Test accuracy of the ok rows",
+        "",
+        "| " + " | ".join(f"{100 * q:.0f} %" for q in QUANTILES) + " |",
+        "|---" * len(QUANTILES) + "|",
+        f"| {quantiles} |",
+        "",
+        "Mean by checkpoint: "
+        + ", ".join(
+            f"{name} {100 * value:.1f} %"
+            for name, value in figures["mean_test_accuracy_by_checkpoint"].items()
+        )
+        + ".",
+        "",
+        "## Columns",
+        "",
+        "| column | type | meaning |",
+        "|---|---|---|",
+        *(f"| `{name}` | {kind} | {meaning} |" for name, (kind, meaning) in COLUMNS.items()),
+        f"| `weights` | list of {figures['weights_a_net']} float32 | all numbers of the net; the "
+        "layout (name, offset, shape) is in the Parquet schema's metadata |",
+        "",
+        *_rebuild_lines(recipe, figures["runs"]),
+    ]
+    return "\n".join(lines).rstrip() + "\n"
+
+
+def histogram(zoo: Zoo) -> bytes:
+    """Test accuracies of the ok rows as a PNG, counts on a logarithmic scale.
+
+    Raises:
+        StoreError: If matplotlib is missing.
+    """
+    try:
+        from matplotlib import rc_context
+    except ImportError as error:
+        raise StoreError("the histogram needs `pip install 'transformer-nfn[zoo]'`") from error
+    with rc_context({"text.usetex": False}):  # a zoo's name is text
+        return _draw_histogram(zoo)
+
+
+def _draw_histogram(zoo: Zoo) -> bytes:
+    from matplotlib.figure import Figure
+
+    table = zoo.table(ok, ["checkpoint", "test_accuracy"])
+    accuracies = 100 * table.column("test_accuracy").drop_null().to_numpy()
+    final = table.filter(_last_epoch(table)).column("test_accuracy").drop_null().to_numpy() * 100
+    figure = Figure(figsize=(6.4, 3.6), dpi=120, layout="constrained")
+    axes = figure.subplots()
+    bins = [2.5 * edge for edge in range(41)]
+    axes.hist(accuracies, bins, color="#9ecae1", label=f"all {len(accuracies):,} rows")
+    axes.hist(final, bins, color="#08519c", label=f"last epoch, {len(final):,} runs")
+    axes.set(
+        xlabel="test accuracy, %",
+        ylabel="networks",
+        yscale="log" if len(accuracies) else "linear",
+        xlim=(0, 100),
+    )
+    axes.set_title(for_picture(_title(zoo)), loc="left")
+    # Beside the title: bars may be anywhere, and at 10 % there are always some.
+    axes.legend(frameon=False, loc="lower right", bbox_to_anchor=(1, 1), borderaxespad=0)
+    axes.spines[["top", "right"]].set_visible(False)
+    picture = io.BytesIO()
+    figure.savefig(picture, format="png")
+    return picture.getvalue()
+
+
+def _title(zoo: Zoo) -> str:
+    recipe = zoo.description.get("recipe")
+    if recipe is None:
+        return f"{zoo.name}, {zoo.description.get('source', {}).get('task')}"
+    return f"{zoo.name}{', shared seeds' if recipe.get('seeds') == 'shared' else ''}"
+
+
+def _last_epoch(table: Any) -> Any:
+    import pyarrow as pa  # type: ignore[import-untyped]
+
+    names = [name for name in table.column("checkpoint").to_pylist() if name.isdigit()]
+    last = max(names, key=int, default="best")
+    return pa.array([name == last for name in table.column("checkpoint").to_pylist()], pa.bool_())
+
+
+def _recipe_lines(recipe: dict[str, Any]) -> list[str]:
+    if not recipe:
+        return []
+    seeds = "one for each run" if recipe["seeds"] == "run" else "the same for all runs"
+    training = recipe["training"]
+    return [
+        f"| task | {recipe['task']}, batch {training['batch']}, {training['epochs']} epochs |",
+        f"| block | {recipe['block']}, D = {recipe['D']}, {recipe['heads']} heads, "
+        f"D_A = {recipe['D_A']}, {recipe['blocks']} blocks |",
+        f"| seeds | {seeds} |",
+    ]
+
+
+def _build_lines(builds: list[dict[str, Any]]) -> list[str]:
+    if not builds:
+        return []
+    wall = sum(log["wall_seconds"] for log in builds)
+    busy = sum(log["worker_seconds"] for log in builds)
+    workers = max(log["workers"] for log in builds)
+    return [
+        f"| time taken | {wall / 60:.0f} min on {_count(workers, 'worker')} in "
+        f"{_count(len(builds), 'session')}, {busy / 3600:.2f} worker hours |"
+    ]
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}{'' if number == 1 else 's'}"
+
+
+def _rebuild_lines(recipe: dict[str, Any], runs: int) -> list[str]:
+    if not recipe:
+        return []
+    seeds = "" if recipe["seeds"] == "run" else " --seeds shared"
+    return [
+        "## Build it again",
+        "",
+        "```sh",
+        "pip install 'transformer-nfn[zoo]'",
+        f"tnfn zoo build {recipe['name']} --runs {runs}{seeds} --out {recipe['name']}",
+        "```",
+    ]

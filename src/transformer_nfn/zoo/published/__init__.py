@@ -1,0 +1,1 @@
+"""The published Small Transformer Zoo: its files, and their import."""

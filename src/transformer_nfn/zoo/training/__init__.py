@@ -1,0 +1,1 @@
+"""Train a group of runs in lockstep, and measure their accuracy."""
