@@ -212,7 +212,7 @@ def test_families_of_other_packages(
     def give(found: object) -> None:
         installed.cache_clear()
         monkeypatch.setattr(
-            "transformer_nfn.checkpoints.families.entry_points", lambda group: [_Entry(found)]
+            "transformer_nfn.checkpoints.families._entries", lambda places: [_Entry(found)]
         )
 
     give(ours)

@@ -73,6 +73,19 @@ def test_a_bias_that_only_tokens_of_zeros_feel_is_seen(tmp_path: Path) -> None:
     assert not verdict.answer.same_function
 
 
+def test_a_rare_word_out_of_zeros_is_run(tmp_path: Path) -> None:
+    """Nothing beside the other rows; a norm with a tiny ε makes a whole token of it."""
+    net = made.model("llama", vocab_size=20000, rms_norm_eps=1e-14)
+    with torch.no_grad():
+        net.model.embed_tokens.weight[5] = 0
+    a = made.save(net, tmp_path / "a", torch.float16)
+
+    def out_of_zeros(tensors: Tensors) -> None:
+        tensors["model.embed_tokens.weight"][5, 0] = 4 * 2.0**-24
+
+    assert not decide(a, changed(a, tmp_path / "b", out_of_zeros)).answer.same_function
+
+
 @pytest.mark.parametrize("kappa", [10.0, 1e3])
 def test_an_error_does_not_hide_where_queries_are_small(kappa: float, tmp_path: Path) -> None:
     a = made.save(made.model("gpt2"), tmp_path / "a")

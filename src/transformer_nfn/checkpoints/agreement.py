@@ -25,11 +25,68 @@ def check_owned(files: TensorFiles, family: Family, stem: str, owned: Collection
     for name in files:
         if not name.startswith(stem) or name in owned or name.endswith(family.ignored or "\0"):
             continue
+        if name.endswith((".gamma", ".beta")):
+            raise CheckpointError(
+                f"{files.path}: {name[:100]!r} is an old name of a norm's weight or bias; load and "
+                f"save the model with transformers once"
+            )
         raise CheckpointError(
             f"{files.path}: {name[:100]!r} stands in a block, and {family.name} has no such tensor "
             f"there, or no block before it; remove it if nothing reads it, else the file is of a "
             f"family that is not known"
         )
+
+
+def check_prefixes(files: TensorFiles, family: Family, prefix: str, owned: Collection[str]) -> None:
+    """No tensor is one of ours under another prefix: a loader adds and strips them, name by name.
+
+    Args:
+        files: The tensors.
+        family: What they are.
+        prefix: What stands before the names of this file.
+        owned: All that was read of it.
+    """
+    heads = tuple(f"{reader.name}." for reader in family.readers if reader.own)
+    for name in files:
+        bare = [name] + [name.removeprefix(p) for p in family.prefixes if p and name.startswith(p)]
+        twin = any(name != prefix + one and prefix + one in owned for one in bare)
+        head = any(one != name and one.startswith(heads or "\0") for one in bare)
+        if name not in owned and (twin or head):
+            raise CheckpointError(
+                f"{files.path}: {name[:100]!r} has not the prefix that others of its kind have, "
+                f"and a loader may take it for one of them; rename or remove it"
+            )
+
+
+def check_architectures(config: Mapping[str, Any], keys: Keys, where: str) -> None:
+    """The class of config.json is one, and of this model: others read other tensors."""
+    stated = config.get("architectures")
+    names = stated if isinstance(stated, list) else []
+    if len(names) > 1:
+        raise CheckpointError(
+            f"{where}: config.json names {len(names)} architectures, {names[:2]!r:.80}; leave the "
+            f"one that the file is"
+        )
+    for name in names:
+        rest = str(name).removeprefix(keys.classes or "")
+        known = ("For", "Model", "LMHead", "DoubleHeads")
+        if keys.classes and (rest == name or not rest.startswith(known)):
+            raise CheckpointError(
+                f"{where}: config.json names the architecture {name!r:.60}, which is no "
+                f"{keys.classes}"
+            )
+
+
+def check_labels(files: TensorFiles, config: Mapping[str, Any], weights: Collection[str]) -> None:
+    """The labels of config.json are as many as the rows of what gives them."""
+    labels, count = config.get("id2label"), config.get("num_labels")
+    stated = len(labels) if isinstance(labels, dict) else count
+    for name in weights:
+        rows = files.entry(name).shape[0]
+        if isinstance(stated, int) and stated != rows:
+            raise CheckpointError(
+                f"{files.path}: {name} has {rows} rows, config.json says {stated} labels"
+            )
 
 
 def check_sizes(

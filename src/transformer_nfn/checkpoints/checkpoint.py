@@ -21,7 +21,7 @@ from transformer_nfn.checkpoints.files.tensors import TensorFiles
 from transformer_nfn.checkpoints.layout import pack, unpack
 from transformer_nfn.checkpoints.settings.keys import read_settings
 from transformer_nfn.checkpoints.settings.values import Settings
-from transformer_nfn.space import Inputs, NormPlace, WeightBatch
+from transformer_nfn.space import Inputs, NormPlace, WeightBatch, Words
 
 
 @dataclass(frozen=True)
@@ -91,7 +91,7 @@ class Checkpoint:
             if stated:
                 agreement.check_block_count(self.files, self._keys, self.config, self.blocks)
             self.settings: Settings = read_settings(
-                self._keys, self.config, self.files.entries, self.blocks
+                self._keys, self.config, self.files.entries, self.blocks, self.options
             )
             soundness.check_settings(self.settings, str(self.path))
             self.spec = soundness.read_spec(
@@ -108,6 +108,11 @@ class Checkpoint:
         soundness.check_blocks(self.files, self.family, self.spec, names)
         stem = self.prefix + self.family.block.partition("{}")[0]
         agreement.check_owned(self.files, self.family, stem, self._block_tensors)
+        if "model_type" not in self.options:  # else the user knows better than the config
+            agreement.check_architectures(self.config, self._keys, str(self.path))
+        owned = self._block_tensors | set(self.writers)
+        owned |= {f"{norm}.{part}" for norm in self.norm_names for part in ("weight", "bias")}
+        agreement.check_prefixes(self.files, self.family, self.prefix, owned)
         shifts = self.family.norm_shifts
         soundness.check_norms(self.files, self.norm_names, self.D, shifts=shifts)
         sizes = {**self.spec.sizes, "blocks": self.blocks}
@@ -125,6 +130,13 @@ class Checkpoint:
                 soundness.check_head_bias(self.files, head.weight, head.bias)
         if self.hidden_head:
             soundness.check_classifier(self.files, self.hidden_head, self.D)
+        agreement.check_labels(self.files, self.config, self.label_weights)
+        for name in self._needed_outside:
+            if name not in (*self.files, *self.tied_decoder):
+                raise CheckpointError(
+                    f"{self.path} has no {name}; a loader would make it up, so nobody knows the "
+                    f"function"
+                )
         decoder = f"{self.predictor.decoder}.weight" if self.predictor else ""
         if self.predictor and decoder not in (*self.files, *self.tied_decoder):
             raise CheckpointError(
@@ -176,7 +188,7 @@ class Checkpoint:
     @property
     def unknown_settings(self) -> dict[str, Any]:
         """Keys of the config of which nobody knows what they do, and their values."""
-        known = self._keys.known
+        known = self._keys.known | set(self.options)
         return {name: value for name, value in self.config.items() if name not in known}
 
     # ------------------------------------------------------------------------------- names
@@ -227,6 +239,12 @@ class Checkpoint:
         known = {self.name(writer.name): writer for writer in self.family.writers}
         return {name: writer for name, writer in known.items() if name in self.files}
 
+    @property
+    def words(self) -> str | None:
+        """The table of words in this file, if it reads any."""
+        steps = (step for step in self.family.embeddings if isinstance(step, Words))
+        return next((self.name(name) for step in steps for name in step.tensors), None)
+
     @cached_property
     def heads(self) -> dict[str, Head]:
         """What else reads the stream, by the layer's name in this file."""
@@ -249,6 +267,11 @@ class Checkpoint:
     def _is_a(self, *endings: str) -> bool:
         """Whether the config's architectures name a model that ends so."""
         return any(name.endswith(endings) for name in self._architectures)
+
+    @property
+    def architecture(self) -> str | None:
+        """The class that config.json names, if it names one."""
+        return next(iter(self._architectures), None)
 
     @property
     def _architectures(self) -> list[str]:
@@ -292,6 +315,27 @@ class Checkpoint:
         """What makes words of a reader's output, where this file has that reader."""
         predictor = self.family.predictor
         return predictor if predictor and f"{predictor.reads}.weight" in self.files else None
+
+    @property
+    def label_weights(self) -> list[str]:
+        """Weights of heads that have a row for each label of config.json."""
+        names = (*self.heads, *self.pooled_heads)
+        labelled = [name for name in names if name.rpartition(".")[2] in self.family.labels]
+        return [f"{name}.weight" for name in labelled]
+
+    @property
+    def _needed_outside(self) -> list[str]:
+        """Tensors behind readers without which their function is not known."""
+        names = [f"{name}.bias" for name in self.pooled_heads]
+        if (predictor := self.predictor) is not None:
+            names += [f"{predictor.norm}.{part}" for part in ("weight", "bias")]
+            names += [] if f"{predictor.decoder}.bias" in self.files else [predictor.bias]
+        return names
+
+    @property
+    def holds_last_norm(self) -> bool:
+        """Whether the last norm's scale and shift are seen as they are: by users, or strangers."""
+        return self.gives_hidden_states or bool(self.unknown)
 
     @cached_property
     def tied_decoder(self) -> dict[str, str]:

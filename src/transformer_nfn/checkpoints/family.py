@@ -102,6 +102,7 @@ class Family:
         embeddings: What makes tokens of the inputs, step by step.
         readers: Everything else that reads from it.
         predictor: What makes words of what a reader gives, if there is such a reader.
+        labels: Readers with a row for each label of config.json.
         pooler: The reader whose output goes through an activation, if there is one.
         pooled: Layers that read what the pooler makes of the first token, not the stream.
         behind: Beginnings of names of tensors that read what a reader gives.
@@ -127,6 +128,7 @@ class Family:
     embeddings: tuple[Embedding, ...] = ()
     readers: tuple[Reader, ...] = ()
     predictor: WordPredictor | None = None
+    labels: tuple[str, ...] = ("classifier", "score", "cls_classifier", "distillation_classifier")
     pooler: str | None = None
     pooled: tuple[str, ...] = ()
     behind: tuple[str, ...] = ()

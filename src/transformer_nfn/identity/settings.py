@@ -31,9 +31,14 @@ def compare_settings(ours: Checkpoint, theirs: Checkpoint) -> SettingsCompared:
         for c in (ours, theirs)
     )
     shared = {name for name in one if one[name] == two.get(name)}
+    unknown = {*one, *two} - shared
+    # Of several heads a class reads some, and which is not known here.
+    several = max(len(c.heads) + len(c.pooled_heads) for c in (ours, theirs)) > 1
+    if ours.architecture != theirs.architecture and several:
+        unknown.add("architectures")
     return SettingsCompared(
         tuple(_differ(ours.settings, theirs.settings)),
-        tuple(sorted({*one, *two} - shared)),
+        tuple(sorted(unknown)),
         tuple(sorted(shared)),
     )
 

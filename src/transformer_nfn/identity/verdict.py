@@ -167,7 +167,7 @@ def _same(
             return _overflow(error)
     try:
         if matched is not None and not matched.failures:
-            return _confirmed(_equivalent(matched, ours, theirs), ours, theirs, seed)
+            return _confirmed(_equivalent(matched, ours, theirs), ours, theirs, matched, seed)
         return _with_witness(ours, theirs, settings, matched, seed, search)
     except (ValueError, RuntimeError) as error:
         if isinstance(error, CheckpointError):
@@ -186,7 +186,8 @@ def _overflow(error: Exception) -> Verdict:
 def _same_reading(ours: Checkpoint, theirs: Checkpoint) -> bool:
     """Whether the same tensors mean the same: the norm, and which outputs there are."""
     one, two = (
-        (c.settings.norm, c.heads, c.tied_decoder, c.gives_hidden_states) for c in (ours, theirs)
+        (c.settings.norm, c.heads, c.tied_decoder, c.gives_hidden_states, c.architecture)
+        for c in (ours, theirs)
     )
     return one == two
 
@@ -210,13 +211,15 @@ def _equivalent(found: Match, ours: Checkpoint, theirs: Checkpoint) -> Verdict:
     )
 
 
-def _confirmed(verdict: Verdict, ours: Checkpoint, theirs: Checkpoint, seed: int) -> Verdict:
+def _confirmed(
+    verdict: Verdict, ours: Checkpoint, theirs: Checkpoint, found: Match, seed: int
+) -> Verdict:
     """An equivalence of weights stands only if both networks say the same when they are run."""
     if error := not_runnable(ours, theirs):
         return replace(
             verdict, answer=Answer.UNDECIDED, element=None, reason=f"{verdict.reason}, but {error}"
         )
-    agreement = confirm(ours, theirs, seed=seed)
+    agreement = confirm(ours, theirs, seed=seed, words=found.words)
     verdict = replace(verdict, agreement=agreement)
     if agreement.holds:
         return verdict
@@ -321,13 +324,12 @@ def _search(
 
 def _suspects(found: Match, theirs: Checkpoint) -> tuple[tuple[int, ...], int]:
     """Words whose embedding or output differs, and how far positions do."""
-    words = next(iter(theirs.writers), None)
     heads = {head.weight for head in theirs.heads.values()}
     tables = [step for step in theirs.family.embeddings if isinstance(step, Positions)]
     positions = {theirs.name(name) for step in tables for name in step.tensors}
     units = [(place, r.unit) for place, r in found.failures if r.unit is not None]
     return (
-        tuple(unit for place, unit in units if place == words or place in heads),
+        tuple(unit for place, unit in units if place == theirs.words or place in heads),
         max([unit + 1 for place, unit in units if place in positions], default=0),
     )
 

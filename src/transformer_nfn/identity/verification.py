@@ -92,7 +92,7 @@ def _judged(left: Match, ours: Checkpoint, theirs: Checkpoint, seed: int) -> Ver
         )
     if error := not_runnable(ours, theirs):
         return replace(found, holds=None, reason=f"it carries the first to the second, but {error}")
-    agreement = confirm(ours, theirs, seed=seed)
+    agreement = confirm(ours, theirs, seed=seed, words=left.words)
     found = replace(found, agreement=agreement, seed=seed)
     if agreement.holds:
         return found

@@ -1,9 +1,10 @@
 """The families we know, and which of them a file is."""
 
+import sys
 from collections.abc import Collection, Iterable
 from functools import cache
 from importlib import import_module
-from importlib.metadata import entry_points
+from importlib.metadata import EntryPoint, distributions
 from pathlib import Path
 from pkgutil import iter_modules
 from types import MappingProxyType
@@ -30,6 +31,12 @@ def _shipped() -> dict[str, Family]:
 FAMILIES = MappingProxyType(_shipped())
 
 
+def _entries(places: list[str]) -> Iterable[EntryPoint]:
+    """Entry points of families, of what is installed in some places."""
+    for distribution in distributions(path=places):
+        yield from distribution.entry_points.select(group=ENTRY_POINTS)
+
+
 @cache
 def installed() -> tuple[Family, ...]:
     """Families of other packages that are installed beside this one.
@@ -38,7 +45,9 @@ def installed() -> tuple[Family, ...]:
         CheckpointError: If one of them cannot be loaded.
     """
     found = []
-    for entry in entry_points(group=ENTRY_POINTS):
+    # Not from the folder one happens to be in: what lies beside a checkpoint is not installed.
+    places = [place for place in sys.path if place and Path(place).resolve() != Path.cwd()]
+    for entry in _entries(places):
         try:
             family = entry.load()
         except Exception as error:

@@ -27,6 +27,7 @@ KEYS = Keys(
         "type_vocab_size": ("embeddings.token_type_embeddings.weight", 0),
     },
     blocks=12,
+    classes="Bert",
     # The padding token stops gradients; the others were written by the first BERT for no one.
     harmless=frozenset(
         (

@@ -13,7 +13,7 @@ _PATCHES, _FIRST, _POSITIONS = VIT.embeddings
 DEIT = replace(
     VIT,
     name="deit",
-    keys={"deit": KEYS},
+    keys={"deit": replace(KEYS, classes="DeiT")},
     prefixes=("deit.", ""),
     probes=(*VIT.probes, _TAUGHT),
     # Each token that is put before the others stands before those that were put there earlier.

@@ -16,7 +16,7 @@ KEYS = Keys(
         Key("layer_norm_epsilon", "eps", float, 1e-5),
         # Not a key of the format: files whose means were taken out of the weights and whose
         # LayerNorms then became RMSNorms, as rotating quantisers do, say so with --set norm=rms.
-        Key("norm", "norm", str, "layer"),
+        Key("norm", "norm", str, "layer", asked=True),
         Key("is_causal", "causal", bool, True),
         Key("tie_word_embeddings", "tied", bool, True),
         Key("pad_token_id", "flags", int, None, least=-1, beside="score."),
@@ -41,6 +41,7 @@ KEYS = Keys(
         "max_position_embeddings": ("wpe.weight", 0),
     },
     blocks=12,
+    classes="GPT2",
     # The order of the attention's products, and the length of a mask that is no weight any more.
     harmless=frozenset(
         ["is_decoder", "n_ctx", "predict_special_tokens", "reorder_and_upcast_attn"],

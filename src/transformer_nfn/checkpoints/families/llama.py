@@ -53,6 +53,7 @@ LLAMA_KEYS = Keys(
     joint=(Joint(ROPE, "rope", lambda config, _: read_rope(config, 2048)),),
     sizes=_SIZES,
     blocks=32,
+    classes="Llama",
     biases=(
         Biases((*_INPUTS, *_OUTPUT), there=False, key="attention_bias"),
         Biases(_MLP, there=False, key="mlp_bias"),
@@ -71,6 +72,7 @@ LLAMA_KEYS = Keys(
 )
 _MISTRAL_KEYS = replace(
     LLAMA_KEYS,
+    classes="Mistral",
     matter=(
         *_MATTER,
         Key("num_key_value_heads", "groups", int, 8, null=True),
@@ -85,6 +87,7 @@ _MISTRAL_KEYS = replace(
 )
 _QWEN2_KEYS = replace(
     LLAMA_KEYS,
+    classes="Qwen2",
     matter=(*_MATTER, Key("num_key_value_heads", "groups", int, 32, null=True)),
     joint=(
         Joint(ROPE, "rope", lambda config, _: read_rope(config, 32768)),

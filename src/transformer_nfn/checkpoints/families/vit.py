@@ -29,6 +29,7 @@ KEYS = Keys(
         "pooler_output_size": ("pooler.dense.weight", 0),
     },
     blocks=12,
+    classes="ViT",
     biases=(
         Biases(
             tuple(f"attention.attention.{name}.bias" for name in ("query", "key", "value")),

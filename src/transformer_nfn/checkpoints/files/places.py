@@ -65,11 +65,21 @@ def find_files(path: Place) -> tuple[list[Place], Place | None]:
         CheckpointError: If there are none, or the index names what it must not.
     """
     if path.is_dir():
+        if (path / INDEX).exists() and (path / SINGLE).exists():
+            raise CheckpointError(
+                f"{path} has {SINGLE} and {INDEX}; nobody knows which a loader takes, so name one"
+            )
         if (path / INDEX).exists():
             return _shards(path / INDEX)
         if (path / SINGLE).exists():
             return [path / SINGLE], None
         found: list[Place] = sorted(path.glob("*.safetensors"), key=str)
+        pickles: list[Place] = sorted(path.glob("pytorch_model*.bin*"), key=str)
+        if len(found) == 1 and pickles:
+            raise CheckpointError(
+                f"{path} has {found[0].name} and {pickles[0].name}, and a loader takes the second; "
+                f"name the first"
+            )
         if len(found) == 1:
             return found, None
         raise CheckpointError(

@@ -40,6 +40,7 @@ class Key:
         beside: It counts only if a tensor's name begins so; else nothing reads it.
         also: Other names that the format has for it.
         same: Values that mean the same as another.
+        asked: No key of the format: only the user may say it, since no loader reads it.
     """
 
     name: str
@@ -51,6 +52,7 @@ class Key:
     beside: str = ""
     also: tuple[str, ...] = ()
     same: Mapping[str, str] = field(default_factory=dict)
+    asked: bool = False
 
 
 @dataclass(frozen=True)
@@ -97,6 +99,7 @@ class Keys:
         blocks: The number of blocks where config.json is there and does not say it.
         biases: Which biases there must be.
         harmless: Beside those that are so everywhere.
+        classes: What the names of its classes in `transformers` begin with, if it has any there.
     """
 
     fixed: Mapping[str, Any]
@@ -107,11 +110,12 @@ class Keys:
     blocks: int | None = None
     biases: tuple[Biases, ...] = ()
     harmless: frozenset[str] = frozenset()
+    classes: str | None = None
 
     @property
     def known(self) -> frozenset[str]:
         """All keys whose meaning is known."""
-        names = {name for key in self.matter for name in (key.name, *key.also)}
+        names = {n for key in self.matter if not key.asked for n in (key.name, *key.also)}
         names |= {name for joint in self.joint for name in joint.names}
         names |= {bias.key for bias in self.biases if bias.key}
         return HARMLESS | self.harmless | names | {*SUPPORTED, *self.supported, *self.sizes}
@@ -119,6 +123,8 @@ class Keys:
 
 #: In all families: keys of `transformers` that would make another network of the same file.
 SUPPORTED: Mapping[str, Any] = {
+    "attribute_map": None,
+    "configuration_files": None,
     "fusion_config": None,
     "is_encoder_decoder": False,
     "per_layer_config": None,
@@ -129,7 +135,11 @@ SUPPORTED: Mapping[str, Any] = {
 
 
 def read_settings(
-    keys: Keys, config: Mapping[str, Any], names: Collection[str], blocks: int
+    keys: Keys,
+    config: Mapping[str, Any],
+    names: Collection[str],
+    blocks: int,
+    options: Mapping[str, Any],
 ) -> Settings:
     """What a config says of a file.
 
@@ -138,6 +148,7 @@ def read_settings(
         config: Its config.json.
         names: Of its tensors.
         blocks: How many it has.
+        options: What the user says, which comes before the config.
 
     Raises:
         CheckpointError: If a setting is missing, of another kind, or not supported.
@@ -147,9 +158,14 @@ def read_settings(
     sizes: list[tuple[str, int]] = []
     flags: list[tuple[str, Any]] = []
     for key in keys.matter:
+        if key.asked and key.name in config and key.name not in options:
+            raise CheckpointError(
+                f"config.json has {key.name}={config[key.name]!r:.40}, which no loader reads; if "
+                f"the file is such a one, say --set {key.name}={config[key.name]!s:.40}"
+            )
         if key.beside and not any(name.startswith(key.beside) for name in names):
             continue
-        value = setting(config, key)
+        value = setting(options if key.asked else config, key)
         if key.to.startswith("sizes."):
             sizes.append((key.to.removeprefix("sizes."), value))
         elif key.to == "flags":

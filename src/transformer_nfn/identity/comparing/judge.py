@@ -38,6 +38,9 @@ from transformer_nfn.space import WeightBatch
 
 #: From so many times its limit on a residual is a suspicion.
 _SUSPICIOUS = 2.0
+#: Words that both networks are run on whatever else is drawn: those whose rows changed by the
+#: largest part of their size. A norm makes a whole token of a row that is almost nothing.
+_WORDS = 64
 
 
 def judge(
@@ -86,7 +89,10 @@ def compare_writers(ours: Checkpoint, theirs: Checkpoint, found: Match) -> None:
                 for draw, ((one, _), (two, _)) in enumerate(again)
             ]
             rows.add(moved - fixed, off_a + off_b + _unknown(known, fixed), roundings)
+            rows.weigh(moved, fixed)
         rows.note(found, name, ours.D)
+        if other == theirs.words:
+            found.words = rows.most_changed(_WORDS)
     if ours.post_norm:
         for name in ours.norm_names:
             _compare_norm(ours, theirs, name, found)
@@ -259,7 +265,18 @@ class _Rows:
     def __init__(self) -> None:
         self._squares: list[Tensor] = []
         self._expected: list[Tensor] = []
+        self._sizes: list[Tensor] = []
         self._leaning = Leaning()
+
+    def weigh(self, ours: Tensor, theirs: Tensor) -> None:
+        """Note the sizes of the rows that were added, in the file where they are larger."""
+        sizes = (rows.square().sum(dim=1) for rows in (ours, theirs))
+        self._sizes.append(torch.maximum(*sizes))
+
+    def most_changed(self, count: int) -> tuple[int, ...]:
+        """The rows that changed by the largest part of their size; of zeros none did."""
+        parts = torch.cat(self._squares) / torch.cat(self._sizes).clamp_min(1e-300)
+        return tuple(parts.argsort(descending=True)[:count].tolist())
 
     def add(self, difference: Tensor, expected: Tensor, roundings: Sequence[Tensor]) -> None:
         self._squares.append(difference.square().sum(dim=1))
@@ -297,7 +314,7 @@ def compare_readers(ours: Checkpoint, theirs: Checkpoint, found: Match) -> None:
     """Compare all that reads the last stream, and all that touches none."""
     if ours.hidden_head:
         _compare_classifier(ours, theirs, found)
-    elif ours.last_norm and not ours.post_norm and ours.gives_hidden_states:
+    elif ours.last_norm and not ours.post_norm and ours.holds_last_norm:
         _compare_norm(ours, theirs, ours.last_norm, found)
     for head, their_head in zip(ours.heads.values(), theirs.heads.values(), strict=True):
         _compare_head(ours, theirs, head, their_head, found)

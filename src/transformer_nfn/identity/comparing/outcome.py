@@ -28,6 +28,7 @@ class Match:
         residual: The largest residual, in multiples of what rounding does.
         condition: The largest condition number of a matrix.
         distances: For each block the distances of all pairs of heads.
+        words: Those whose embedding changed by the largest part of its size.
         repaired: The second's block that did not fit, with what differs taken from the first.
     """
 
@@ -43,6 +44,7 @@ class Match:
     residual: float = 0.0
     condition: float = 1.0
     distances: list[Tensor] = field(default_factory=list)
+    words: tuple[int, ...] = ()
     repaired: dict[int, WeightBatch] = field(default_factory=dict)
 
     def learn(self, stream: int, basis: Basis | None) -> None:

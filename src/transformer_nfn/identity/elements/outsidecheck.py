@@ -40,7 +40,7 @@ def check_outside(checkpoint: Checkpoint, element: NetElement) -> None:
         raise ElementError("outside.untied, but nothing is tied to the embedding")
     basis = element.bases.get(last_stream(checkpoint))
     post_norm = checkpoint.post_norm
-    held = post_norm or checkpoint.gives_hidden_states or (shared and not untied)
+    held = post_norm or checkpoint.holds_last_norm or (shared and not untied)
     own = checkpoint.norm(checkpoint.last_norm)
     wanted = moved_norm(own, basis, post_norm, held=True) if held else own
     name = checkpoint.last_norm

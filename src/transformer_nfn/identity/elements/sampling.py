@@ -186,7 +186,8 @@ def _outside(
             entry = checkpoint.files.entry(name)
             axis = checkpoint.writers[name].axes.split().index("x")
             shape = [size for i, size in enumerate(entry.shape) if i != axis]
-            ones[name] = 0.3 * torch.randn(shape, generator=generator, dtype=torch.float64)
+            size = _size_of(checkpoint, name)
+            ones[name] = size * torch.randn(shape, generator=generator, dtype=torch.float64)
         weights = free_heads(checkpoint)
         for head in checkpoint.heads.values():
             if head.weight in weights:
@@ -197,6 +198,12 @@ def _outside(
                 checkpoint.hidden_neurons, generator=generator, dtype=torch.float64
             )
     return Outside(norm, ones, untied=basis and bool(shared))
+
+
+def _size_of(checkpoint: Checkpoint, name: str) -> float:
+    """How much is laid over a tensor: not more than it has, and nothing over zeros."""
+    rows = next(iter(checkpoint.files.chunks(name, 4096)))
+    return min(0.3, rows.double().square().mean().sqrt().item())
 
 
 def _hidden(

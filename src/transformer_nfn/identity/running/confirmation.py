@@ -75,9 +75,18 @@ class Agreement:
 
 
 @torch.no_grad()
-def confirm(ours: Checkpoint, theirs: Checkpoint, *, seed: int) -> Agreement:
-    """Run two networks on inputs that nobody knew before, and compare what they say."""
-    drawn = draw_inputs(ours, theirs, seed=seed)
+def confirm(
+    ours: Checkpoint, theirs: Checkpoint, *, seed: int, words: tuple[int, ...] = ()
+) -> Agreement:
+    """Run two networks on inputs that nobody knew before, and compare what they say.
+
+    Args:
+        ours: The first.
+        theirs: The second.
+        seed: Of the inputs.
+        words: Some that must be among them.
+    """
+    drawn = draw_inputs(ours, theirs, seed=seed, tokens=words)
     inputs = torch.cat([drawn, _most_different(ours, theirs, len(drawn) // 2, seed)])
     random = len(drawn)
     one, two = (_outputs(checkpoint, inputs, seed) for checkpoint in (ours, theirs))
