@@ -75,7 +75,7 @@ def test_a_bias_that_only_tokens_of_zeros_feel_is_seen(tmp_path: Path) -> None:
 
 def test_a_rare_word_out_of_zeros_is_run(tmp_path: Path) -> None:
     """Nothing beside the other rows; a norm with a tiny ε makes a whole token of it."""
-    net = made.model("llama", vocab_size=20000, rms_norm_eps=1e-14)
+    net = made.model("llama", vocab_size=3000, rms_norm_eps=1e-14)
     with torch.no_grad():
         net.model.embed_tokens.weight[5] = 0
     a = made.save(net, tmp_path / "a", torch.float16)
@@ -83,7 +83,10 @@ def test_a_rare_word_out_of_zeros_is_run(tmp_path: Path) -> None:
     def out_of_zeros(tensors: Tensors) -> None:
         tensors["model.embed_tokens.weight"][5, 0] = 4 * 2.0**-24
 
-    assert not decide(a, changed(a, tmp_path / "b", out_of_zeros)).answer.same_function
+    b = changed(a, tmp_path / "b", out_of_zeros)
+    with Checkpoint(a) as ours, Checkpoint(b) as theirs:
+        assert match(ours, theirs).words[0] == 5
+    assert not decide(a, b, seed=0).answer.same_function
 
 
 @pytest.mark.parametrize("kappa", [10.0, 1e3])

@@ -85,7 +85,15 @@ ROPE = {"rope_theta": 10000.0, "rope_type": "default"}
         ("llama", {}, {"rope_theta": 10000}),
         ("llama", {"max_position_embeddings": 5}, {"max_position_embeddings": 50}),
         ("llama", {"pad_token_id": 5}, {"pad_token_id": 6}),
-        ("mistral", {"sliding_window": None}, {"sliding_window": None, "model_type": "llama"}),
+        (
+            "mistral",
+            {"sliding_window": None},
+            {
+                "sliding_window": None,
+                "model_type": "llama",
+                "architectures": ["LlamaForCausalLM"],
+            },
+        ),
         ("qwen2", {"sliding_window": 5}, {"sliding_window": 6}),
     ],
 )

@@ -10,7 +10,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from tests.checkpoints import made
-from transformer_nfn.checkpoints import Checkpoint, rewrite
+from transformer_nfn.checkpoints import Checkpoint, CheckpointError, rewrite
 from transformer_nfn.group import conditioned, relative_error
 from transformer_nfn.identity import (
     Answer,
@@ -211,7 +211,9 @@ def test_a_rotation_folded_into_a_gpt2_whose_layer_norms_became_rms_norms(tmp_pa
         save_certificate(verdict.element, ours, theirs, tmp_path / "g.safetensors")
         element, _ = load_certificate(tmp_path / "g.safetensors", ours)
         apply_element(ours, element, tmp_path / "c")
-    with Checkpoint(tmp_path / "c") as again:
+    with pytest.raises(CheckpointError, match="--set norm=rms"):  # no loader knows
+        Checkpoint(tmp_path / "c")
+    with Checkpoint(tmp_path / "c", options={"norm": "rms"}) as again:
         assert again.settings.norm == "rms"
         for name, tensor in tensors.items():
             assert relative_error(again.files.read(name), tensor) < 1e-5, name

@@ -270,8 +270,9 @@ class Checkpoint:
 
     @property
     def architecture(self) -> str | None:
-        """The class that config.json names, if it names one."""
-        return next(iter(self._architectures), None)
+        """The kind of class that config.json names, "ForCausalLM", if it names one."""
+        name = next(iter(self._architectures), None)
+        return name and name.removeprefix(self._keys.classes or "")
 
     @property
     def _architectures(self) -> list[str]:

@@ -28,10 +28,11 @@ APART_ON_ONE = 18.0
 BLURRED = 0.25
 #: Inputs that the most different ones are chosen from, as a multiple of those that are judged.
 _POOL = 2
-#: Roundings of each file; more where few outputs would make a chance of it, or few weights, of
-#: which some then count for all others.
+#: Roundings of each file; more where few outputs would make a chance of it, and where what few
+#: roundings say is not clear: they are off by up to a half.
 _JITTERS, MANY_JITTERS = 4, 10
-MANY_OUTPUTS, MANY_WEIGHTS = 256, 2**22
+MANY_OUTPUTS = 256
+_CLEAR, _CLEAR_ON_ONE = 1.5, 4.0
 #: Between the seeds of the roundings of one file and of the other: equal ones would not be two.
 _OTHER = 10**6
 #: Outputs of one token that are compared; of more, some chosen by the seed.
@@ -90,15 +91,40 @@ def confirm(
     inputs = torch.cat([drawn, _most_different(ours, theirs, len(drawn) // 2, seed)])
     random = len(drawn)
     one, two = (_outputs(checkpoint, inputs, seed) for checkpoint in (ours, theirs))
-    few = min(out[0].numel() for out in two.values()) < MANY_OUTPUTS
-    few |= ours.spec.weights * ours.blocks < MANY_WEIGHTS
-    roundings = range(seed, seed + (MANY_JITTERS if few else _JITTERS))
-    others = range(roundings.start + _OTHER, roundings.stop + _OTHER)
-    levels = [
-        _levels(checkpoint, exact, inputs, seed, seeds)
-        for checkpoint, exact, seeds in ((ours, one, roundings), (theirs, two, others))
-    ]
-    worst = Agreement(0.0, 0.0, 0.0, 0.0, len(inputs), seed)
+
+    def agreement(roundings: int) -> Agreement:
+        starts = (ours, one, seed), (theirs, two, seed + _OTHER)
+        levels = [
+            _levels(checkpoint, exact, inputs, seed, range(start, start + roundings))
+            for checkpoint, exact, start in starts
+        ]
+        return _compared(one, two, levels, random, seed)
+
+    if min(out[0].numel() for out in two.values()) >= MANY_OUTPUTS:
+        found = agreement(_JITTERS)
+        if found.ratio <= _CLEAR and found.ratio_on_one <= _CLEAR_ON_ONE:
+            return found
+    return agreement(MANY_JITTERS)
+
+
+def _compared(
+    one: dict[str, Tensor],
+    two: dict[str, Tensor],
+    levels: list[dict[str, Tensor]],
+    random: int,
+    seed: int,
+) -> Agreement:
+    """What is between the outputs of two networks, in multiples of what rounding does to them.
+
+    Args:
+        one: By head what the first says.
+        two: The same of the second.
+        levels: Of both the mean square of what rounding does to the outputs of each token.
+        random: How many of the inputs, the first, were not chosen.
+        seed: Of the inputs.
+    """
+    inputs = len(next(iter(two.values())))
+    worst = Agreement(0.0, 0.0, 0.0, 0.0, inputs, seed)
     for head, theirs_out in two.items():
         apart = (one[head] - theirs_out).square().sum(dim=2)  # s t
         size = theirs_out.square().sum(dim=2)
@@ -117,7 +143,7 @@ def confirm(
             max(worst.ratio_on_one, _root(singles.max())),
             max(worst.rounding, _root(level.sum() / size.sum().clamp_min(1e-300))),
             max(worst.difference, _root(apart.sum() / size.sum().clamp_min(1e-300))),
-            len(inputs),
+            inputs,
             seed,
         )
     return worst
