@@ -21,7 +21,7 @@ from transformer_nfn.checkpoints import (
     read_header,
 )
 from transformer_nfn.checkpoints.files.header import read_json_object
-from transformer_nfn.checkpoints.settings.keys import read_settings
+from transformer_nfn.checkpoints.settings.keys import Keys, read_settings
 from transformer_nfn.checkpoints.soundness import check_settings
 from transformer_nfn.hub import FingerprintTask
 from transformer_nfn.identity import (
@@ -78,7 +78,11 @@ def settings(data: bytes) -> None:
     """One config for every family."""
     config = read_json_object(data, "config.json")
     tables = [keys for family in FAMILIES.values() for keys in family.keys.values()]
-    any_of(lambda keys: check_settings(read_settings(keys, config, (), 2), "config.json"), tables)
+
+    def read(keys: Keys) -> None:
+        check_settings(read_settings(keys, config, (), 2, {}), "config.json")
+
+    any_of(read, tables)
 
 
 def config_seeds() -> list[bytes]:
