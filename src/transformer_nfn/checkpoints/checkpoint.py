@@ -110,8 +110,7 @@ class Checkpoint:
         agreement.check_owned(self.files, self.family, stem, self._block_tensors)
         if "model_type" not in self.options:  # else the user knows better than the config
             agreement.check_architectures(self.config, self._keys, str(self.path))
-        owned = self._block_tensors | set(self.writers)
-        owned |= {f"{norm}.{part}" for norm in self.norm_names for part in ("weight", "bias")}
+        owned = self._block_tensors | self._norm_tensors | set(self.writers)
         agreement.check_prefixes(self.files, self.family, self.prefix, owned)
         shifts = self.family.norm_shifts
         soundness.check_norms(self.files, self.norm_names, self.D, shifts=shifts)
@@ -367,13 +366,17 @@ class Checkpoint:
     @cached_property
     def others(self) -> list[str]:
         """Tensors that neither write nor read the stream: heads' own layers, unknown ones."""
-        used = set(self._block_tensors)
-        used |= {f"{norm}.{part}" for norm in self.norm_names for part in ("weight", "bias")}
+        used = self._block_tensors | self._norm_tensors
         used |= set(self.writers) | set(self.hidden_head or ())
         used |= {name for head in self.heads.values() for name in (head.weight, head.bias) if name}
         return [
             n for n in self.files if n not in used and not n.endswith(self.family.ignored or "\0")
         ]
+
+    @property
+    def _norm_tensors(self) -> set[str]:
+        """Names that the norms' tensors may have."""
+        return {f"{norm}.{part}" for norm in self.norm_names for part in ("weight", "bias")}
 
     @cached_property
     def _block_tensors(self) -> set[str]:

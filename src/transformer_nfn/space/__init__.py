@@ -41,7 +41,6 @@ from transformer_nfn.space.parts.embedding import (
     Projection,
     TokenTypes,
     Words,
-    token_ids,
 )
 from transformer_nfn.space.parts.half import Half, NormPlace
 from transformer_nfn.space.parts.mlp import GatedMlp, Mlp, unit_neurons
@@ -110,6 +109,5 @@ __all__ = [
     "rotary",
     "scaled",
     "sine_positions",
-    "token_ids",
     "unit_neurons",
 ]

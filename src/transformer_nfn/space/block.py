@@ -10,7 +10,7 @@ from torch import Tensor
 
 from transformer_nfn.space.axes import RESERVED, Axis, Index, Kind, parse_indices
 from transformer_nfn.space.errors import DeclarationError
-from transformer_nfn.space.parts.half import Half, NormPlace
+from transformer_nfn.space.parts.half import Half
 
 #: What a block computes: (tensors of one block, tokens "n t x", epsilon of its norms) -> tokens.
 BlockFunction = Callable[[Mapping[str, Tensor], Tensor, float], Tensor]
@@ -90,10 +90,6 @@ class Block:
             for index in indices
             if (Kind.FREE if index.label in RESERVED else self.axes[index.label].kind) is kind
         )
-
-    def norm_read_by(self, half: int) -> Half:
-        """The half whose norm a half reads: its own, or the one before, or the last of a block."""
-        return self.halves[half if self.halves[half].place is NormPlace.BEFORE else half - 1]
 
     @cached_property
     def readers(self) -> Mapping[str, tuple[int, int]]:

@@ -69,8 +69,9 @@ def with_spread(
     found = dict(variances.tensors)
     D = block.spec.sizes["D"]
     declared = block.spec.block
-    streams = {name: (axis, half) for name, (axis, half) in declared.readers.items()}
-    streams |= {name: (-1, half + 1) for name, half in declared.writers.items()}
+    streams = dict(declared.readers) | {
+        name: (-1, half + 1) for name, half in declared.writers.items()
+    }
     for name, (axis, stream) in streams.items():
         if (basis := known[stream]) is None:
             continue

@@ -9,7 +9,6 @@ both files: every stored number is moved by up to half its last digit, several t
 from dataclasses import dataclass
 
 import torch
-from jaxtyping import Float
 from torch import Tensor
 
 from transformer_nfn.checkpoints import Checkpoint
@@ -92,19 +91,22 @@ def confirm(
     random = len(drawn)
     one, two = (_outputs(checkpoint, inputs, seed) for checkpoint in (ours, theirs))
 
-    def agreement(roundings: int) -> Agreement:
+    sums: list[dict[str, Tensor]] = [{}, {}]
+
+    def agreement(first: int, last: int) -> Agreement:
+        """After the roundings up to the last, of which those before the first are in the sums."""
         starts = (ours, one, seed), (theirs, two, seed + _OTHER)
-        levels = [
-            _levels(checkpoint, exact, inputs, seed, range(start, start + roundings))
-            for checkpoint, exact, start in starts
-        ]
+        for total, (checkpoint, exact, start) in zip(sums, starts, strict=True):
+            _add_squares(total, checkpoint, exact, inputs, seed, range(start + first, start + last))
+        levels = [{head: total / last for head, total in totals.items()} for totals in sums]
         return _compared(one, two, levels, random, seed)
 
-    if min(out[0].numel() for out in two.values()) >= MANY_OUTPUTS:
-        found = agreement(_JITTERS)
-        if found.ratio <= _CLEAR and found.ratio_on_one <= _CLEAR_ON_ONE:
-            return found
-    return agreement(MANY_JITTERS)
+    if min(out[0].numel() for out in two.values()) < MANY_OUTPUTS:
+        return agreement(0, MANY_JITTERS)
+    found = agreement(0, _JITTERS)
+    if found.ratio <= _CLEAR and found.ratio_on_one <= _CLEAR_ON_ONE:
+        return found
+    return agreement(_JITTERS, MANY_JITTERS)
 
 
 def _compared(
@@ -176,15 +178,19 @@ def _chosen(outputs: dict[str, Tensor], seed: int) -> dict[str, Tensor]:
     return found
 
 
-def _levels(
-    checkpoint: Checkpoint, exact: dict[str, Tensor], inputs: Tensor, seed: int, roundings: range
-) -> dict[str, Float[Tensor, "s t"]]:
-    """The mean square of what rounding does to the outputs of each token, by head."""
-    sums = {head: torch.zeros(out.shape[:2], dtype=out.dtype) for head, out in exact.items()}
+def _add_squares(
+    sums: dict[str, Tensor],
+    checkpoint: Checkpoint,
+    exact: dict[str, Tensor],
+    inputs: Tensor,
+    seed: int,
+    roundings: range,
+) -> None:
+    """Add the squares of what each rounding does to the outputs of each token, "s t" by head."""
     for moved in run_roundings(checkpoint, inputs, roundings):
         for head, out in _chosen(moved, seed).items():
-            sums[head] += (out - exact[head]).square().sum(dim=2)
-    return {head: total / len(roundings) for head, total in sums.items()}
+            square = (out - exact[head]).square().sum(dim=2)
+            sums[head] = sums[head] + square if head in sums else square
 
 
 def _parts(tokens: int) -> list[slice]:

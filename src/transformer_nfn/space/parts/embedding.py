@@ -71,8 +71,8 @@ def token_ids(inputs: Tensor) -> Int[Tensor, "s t"]:
 
 
 @dataclass(frozen=True)
-class Words(Embedding):
-    """A row of a table for each word."""
+class _Table(Embedding):
+    """A tensor with a row for each word, position or type."""
 
     name: str
 
@@ -80,6 +80,11 @@ class Words(Embedding):
     def tensors(self) -> Mapping[str, str]:
         """The table."""
         return {self.name: "t x"}
+
+
+@dataclass(frozen=True)
+class Words(_Table):
+    """A row of a table for each word."""
 
     @property
     def inputs(self) -> Inputs:
@@ -96,15 +101,8 @@ class Words(Embedding):
 
 
 @dataclass(frozen=True)
-class Positions(Embedding):
+class Positions(_Table):
     """A row of a table for each position of a sequence."""
-
-    name: str
-
-    @property
-    def tensors(self) -> Mapping[str, str]:
-        """The table."""
-        return {self.name: "t x"}
 
     def __call__(self, tokens: Tensor | None, inputs: Tensor, stored: Stored) -> Tensor:
         """The first rows are added."""
@@ -113,15 +111,8 @@ class Positions(Embedding):
 
 
 @dataclass(frozen=True)
-class TokenTypes(Embedding):
+class TokenTypes(_Table):
     """A row of a table for each type of a token."""
-
-    name: str
-
-    @property
-    def tensors(self) -> Mapping[str, str]:
-        """The table."""
-        return {self.name: "t x"}
 
     def __call__(self, tokens: Tensor | None, inputs: Tensor, stored: Stored) -> Tensor:
         """Rows of the types are added; of the first type where none are given."""
