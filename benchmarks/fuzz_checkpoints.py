@@ -10,11 +10,11 @@ import torch
 from benchmarks.fuzz_engine import Reader, any_of
 from benchmarks.fuzz_mutate import Each, json_text, pack, safetensors, unpack
 from benchmarks.hostile import read_all
-from benchmarks.hostile_material import INDEX, SINGLE, make_base, sharded
+from benchmarks.hostile_material import FAMILIES, INDEX, SINGLE, make_base, sharded
 from transformer_nfn.bench import BenchError
 from transformer_nfn.bench.ranking import read_net
+from transformer_nfn.checkpoints import FAMILIES as SHIPPED
 from transformer_nfn.checkpoints import (
-    FAMILIES,
     Checkpoint,
     CheckpointError,
     TensorFiles,
@@ -77,7 +77,7 @@ def header(data: bytes) -> None:
 def settings(data: bytes) -> None:
     """One config for every family."""
     config = read_json_object(data, "config.json")
-    tables = [keys for family in FAMILIES.values() for keys in family.keys.values()]
+    tables = [keys for family in SHIPPED.values() for keys in family.keys.values()]
 
     def read(keys: Keys) -> None:
         check_settings(read_settings(keys, config, (), 2, {}), "config.json")

@@ -9,8 +9,7 @@ from random import Random
 from benchmarks import hostile_folders as folders
 from benchmarks import hostile_headers as headers
 from benchmarks.hostile_large import large
-from benchmarks.hostile_material import Base, Expected, Make, make_base
-from transformer_nfn.checkpoints import FAMILIES
+from benchmarks.hostile_material import FAMILIES, Base, Expected, Make, make_base
 
 
 def categories(marker: Path) -> dict[str, tuple[int, Make]]:

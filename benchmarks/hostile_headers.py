@@ -11,6 +11,7 @@ from random import Random
 import torch
 
 from benchmarks.hostile_material import (
+    FAMILIES,
     LIMIT,
     Base,
     Expected,
@@ -24,7 +25,6 @@ from benchmarks.hostile_material import (
     pick,
     split,
 )
-from transformer_nfn.checkpoints import FAMILIES
 
 
 def truncated(i: int, rng: Random, base: Base) -> Made:

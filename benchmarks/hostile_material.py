@@ -14,8 +14,10 @@ import torch
 from safetensors.torch import save
 from torch import Tensor
 
+from transformer_nfn.checkpoints import FAMILIES as SHIPPED
 from transformer_nfn.checkpoints import Family
 from transformer_nfn.checkpoints.files.header import MAX_HEADER
+from transformer_nfn.checkpoints.layout import Layout
 
 LIMIT = MAX_HEADER  # and of config.json
 SINGLE, INDEX = "model.safetensors", "model.safetensors.index.json"
@@ -61,6 +63,13 @@ class Base:
         return next(key for key in ("n_head", "num_attention_heads", "heads") if key in self.config)
 
 
+#: Of each way to lay out a file one family; tables that only name tensors otherwise add nothing.
+FAMILIES = {
+    name: SHIPPED[name]
+    for name in ("bert", "vit", "deit", "gpt2", "llama", "zoo-residual", "zoo-paper")
+}
+
+
 def make_base(family: Family, **changes: int) -> Base:
     """D=8, 2 heads of 4 (Llama: in 1 group), 6 hidden neurons, 2 blocks, 5 tokens."""
     sizes = {"x": 8, "z": 9, "h": 2, "g": 1, "m": 2, "k": 4, "v": 4, "a": 6, "t": 5}
@@ -72,17 +81,19 @@ def make_base(family: Family, **changes: int) -> Base:
     for block in range(2):
         here = prefix + family.block.format(block)
         for matrix in family.matrices:
-            axes = matrix.axes.split()
-            numbers = [len(matrix.tensors) if a == "f" else sizes[a] for a in axes]
+            layout = Layout.of(matrix)
+            outer, after = ([sizes[a] for a in axes] for axes in (layout.before, layout.after))
+            parts_of = [[sizes[a] for a in part] for part in layout.parts]
+            beside = parts_of[0] if len(parts_of) == 1 else [sum(map(math.prod, parts_of))]
+            numbers = [*outer, *beside, *after]
             shapes[here + matrix.weight] = numbers
+            inner = math.prod(numbers) // sizes["x"]
             if family.norms:  # a Linear joins all axes but the stream's; a zoo's net keeps each
-                first = axes[0] == "x"
-                rows, columns = (numbers[:1], numbers[1:]) if first else (numbers[:-1], stream)
-                shapes[here + matrix.weight] = [math.prod(rows), math.prod(columns)]
+                first = matrix.axes.startswith("x")
+                shapes[here + matrix.weight] = [*stream, inner] if first else [inner, *stream]
             if matrix.bias:
-                inner = [n for axis, n in zip(axes, numbers, strict=True) if axis != "x"]
                 is_inner = matrix.bias_tensor in (None, "bA")
-                shapes[here + matrix.bias] = [math.prod(inner)] if is_inner else stream
+                shapes[here + matrix.bias] = [inner] if is_inner else stream
         for norm in family.norms or ():
             shapes |= {f"{here}{norm}.{part}": stream for part in parts}
     for norm in filter(None, (family.first_norm, family.last_norm)):

@@ -1,6 +1,6 @@
 """A checkpoint on disk as a network: blocks as weights with declared axes, and all around them."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -11,14 +11,14 @@ import torch
 from torch import Tensor
 
 from transformer_nfn.checkpoints import agreement, soundness
-from transformer_nfn.checkpoints.config import read_config, read_model_type
+from transformer_nfn.checkpoints.config import read_config, read_model_type, stated_model_type
 from transformer_nfn.checkpoints.errors import CheckpointError
 from transformer_nfn.checkpoints.families import recognise
-from transformer_nfn.checkpoints.family import Family, Reader, WordPredictor, Writer
+from transformer_nfn.checkpoints.family import Family, Matrix, Reader, WordPredictor, Writer
 from transformer_nfn.checkpoints.files.places import Place
 from transformer_nfn.checkpoints.files.stored import StoredTensors
 from transformer_nfn.checkpoints.files.tensors import TensorFiles
-from transformer_nfn.checkpoints.layout import pack, unpack
+from transformer_nfn.checkpoints.layout import outputs, pack, unpack
 from transformer_nfn.checkpoints.settings.keys import read_settings
 from transformer_nfn.checkpoints.settings.values import Settings
 from transformer_nfn.space import Inputs, NormPlace, WeightBatch, Words
@@ -35,6 +35,7 @@ class Head:
         tied: Whether the weight is the embedding's.
         own: The weight's name where it has a tensor of its own.
         token: The place of the token that it reads; None for all.
+        after: What is made of its output, if anything is.
     """
 
     name: str
@@ -43,6 +44,7 @@ class Head:
     tied: bool
     own: str
     token: int | None
+    after: Callable[[Tensor, Settings], Tensor] | None = None
 
 
 class Checkpoint:
@@ -81,8 +83,9 @@ class Checkpoint:
         self.config_given, self.options = config, dict(options or {})
         self.files = TensorFiles(path)
         try:
-            self.family, self.prefix = recognise(self.files.entries, str(path), family)
             given = dict(options or {})
+            kind = given.get("model_type", stated_model_type(self.files, config))
+            self.family, self.prefix = recognise(self.files.entries, str(path), family, kind)
             stated = read_config(self.files, self.family, config)
             self.config = {**stated, **given}
             kind = read_model_type(self.family, self.config, given, str(path))
@@ -253,9 +256,11 @@ class Checkpoint:
             own = f"{name}.weight"
             bias = self._bias_of(reader, name)
             if own in self.files and not self._reads_pooled(name):
-                found[name] = Head(name, own, bias, False, own, reader.token)
+                found[name] = Head(name, own, bias, False, own, reader.token, reader.after)
             elif reader.tied and self.settings.tied and self._predicts_tokens:
-                found[name] = Head(name, self.name(reader.tied), bias, True, own, reader.token)
+                found[name] = Head(
+                    name, self.name(reader.tied), bias, True, own, reader.token, reader.after
+                )
         return found
 
     def _bias_of(self, reader: Reader, name: str) -> str | None:
@@ -282,12 +287,27 @@ class Checkpoint:
         """Whether a layer reads the pooler's output: as the config says, else if there is one."""
         if name not in self.family.pooled or self._is_a("ForTokenClassification"):
             return False
-        return bool(self._architectures) or f"{self.pooler}.weight" in self.files
+        return bool(self._architectures) or self.pooler is not None
+
+    @cached_property
+    def _pooler(self) -> tuple[str, str] | None:
+        """The pooler of this file: its name here, and in the family's table."""
+        for name in self.family.poolers:
+            for here in (self.name(name), name):
+                if f"{here}.weight" in self.files:
+                    return here, name
+        return None
 
     @property
     def pooler(self) -> str | None:
         """The name in this file of the reader whose output goes through an activation."""
-        return self.name(self.family.pooler) if self.family.pooler else None
+        return self._pooler[0] if self._pooler else None
+
+    @property
+    def pooler_activation(self) -> str:
+        """What its output goes through."""
+        own = self.family.poolers[self._pooler[1]] if self._pooler else None
+        return self.settings.flag("pooler_act") or own or self.settings.activation
 
     @cached_property
     def pooled_heads(self) -> list[str]:
@@ -407,7 +427,7 @@ class Checkpoint:
     @property
     def stored(self) -> StoredTensors:
         """Its tensors by the names of the family's table."""
-        return StoredTensors(self.files, self.prefix)
+        return StoredTensors(self.files, self.prefix, dict(self.settings.flags))
 
     def block(self, number: int, dtype: torch.dtype | None = torch.float64) -> WeightBatch:
         """The weights of a block, biases of queries, keys and values as the last input row."""
@@ -433,6 +453,10 @@ class Checkpoint:
             packed |= pack(self.files, self.spec, self.block_name(number), matrix, batch)
         return packed
 
+    def outputs(self, matrix: Matrix, rows: Tensor) -> dict[str, Tensor]:
+        """What each tensor of a reading matrix gives, "p o", of what the whole of it gives."""
+        return outputs(self.spec, matrix, rows)
+
     def has_bias(self, tensor: str) -> bool:
         """Whether this file has a place for the bias row of a block's tensor."""
         for matrix in self.family.matrices:
@@ -446,7 +470,7 @@ class Checkpoint:
         """Scale and shift of a norm in float64, 1 and 0 where it has none."""
         scale, shift = torch.ones(self.D, dtype=torch.float64), torch.zeros(self.D).double()
         if name is not None:
-            scale = self.files.read(f"{name}.weight").double()
+            scale = self.files.read(f"{name}.weight").double() + self.family.norm_offset
             if f"{name}.bias" in self.files:
                 shift = self.files.read(f"{name}.bias").double()
         return scale, shift

@@ -41,6 +41,15 @@ def config_file(files: TensorFiles, family: Family, given: str | Path | None) ->
     return beside if there else None
 
 
+def stated_model_type(files: TensorFiles, given: str | Path | None) -> object:
+    """What the config given or beside a checkpoint says of its model_type; nothing is checked."""
+    place = place_of(given) if given is not None else files.folder / "config.json"
+    try:
+        return read_json_file(place).get("model_type") if place.exists() else None
+    except (OSError, CheckpointError):  # said later, by who needs it
+        return None
+
+
 def read_model_type(
     family: Family, config: Mapping[str, Any], options: Mapping[str, Any], where: str
 ) -> str:

@@ -7,6 +7,8 @@ residual stream, `Reader` what else reads from it; all other tensors do not touc
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
+from torch import Tensor
+
 from transformer_nfn.checkpoints.settings.keys import Keys
 from transformer_nfn.checkpoints.settings.values import Settings
 from transformer_nfn.space import Block, Embedding, FixedPositions, Inputs
@@ -19,8 +21,10 @@ class Matrix:
     Attributes:
         weight: Its name after the block's.
         tensors: The declared tensors in it; three for GPT-2's fused c_attn.
-        axes: Its axes on disk, in order, one letter each as declared; `f` runs over `tensors`.
-            A Linear is [out, in], ``"h k x"`` for queries; GPT-2's Conv1D is [in, out].
+        axes: Its axes on disk, in order, one letter each as declared. A Linear is [out, in],
+            ``"h k x"`` for queries; GPT-2's Conv1D is [in, out]. Where several tensors are one on
+            disk, brackets say how they stand side by side: ``"h (k + k + v) x"`` has all three of
+            a head together, ``"x (h k + h k + h v)"`` all queries before all keys.
         bias: The bias' name on disk; it may be absent.
         bias_tensor: The declared tensor the bias is. None: the last input row of `tensors`.
     """
@@ -55,6 +59,7 @@ class Reader:
         tied: The embedding it shares its weight with where the file has none of its own.
         bias: Whether it may have a bias, or only in models of these names.
         token: It reads only the token at this place; all if None.
+        after: What is made of its output, for the settings of a file; nothing if None.
     """
 
     name: str
@@ -62,6 +67,7 @@ class Reader:
     tied: str | None = None
     bias: bool | tuple[str, ...] = True
     token: int | None = None
+    after: Callable[[Tensor, Settings], Tensor] | None = None
 
 
 @dataclass(frozen=True)
@@ -74,6 +80,8 @@ class WordPredictor:
         decoder: The layer that gives a number for each word.
         tied: The embedding whose rows are the decoder's, where it has none of its own.
         bias: Where the decoder's bias stands, where it has none of its own.
+        activation: Before the norm; that of the MLPs if None.
+        eps: Of the norm; that of all others if None.
     """
 
     reads: str
@@ -81,6 +89,8 @@ class WordPredictor:
     decoder: str
     tied: str
     bias: str
+    activation: str | None = None
+    eps: float | None = None
 
 
 @dataclass(frozen=True)
@@ -97,14 +107,16 @@ class Family:
         matrices: The tensors of a block.
         norms: The norms of a block: before (or, post-norm, after) attention and MLP.
         norm_shifts: Norms may have a shift beside their scale.
+        norm_offset: What is added to the scale that a file has for a norm.
         first_norm: The norm of the embeddings, post-norm only.
         last_norm: The norm before the readers, pre-norm only.
         embeddings: What makes tokens of the inputs, step by step.
         readers: Everything else that reads from it.
         predictor: What makes words of what a reader gives, if there is such a reader.
         labels: Readers with a row for each label of config.json.
-        pooler: The reader whose output goes through an activation, if there is one.
-        pooled: Layers that read what the pooler makes of the first token, not the stream.
+        poolers: Readers whose output goes through an activation: that, or None for the MLPs'. A
+            file has one of them, or none.
+        pooled: Layers that read what the pooler gives, not the stream.
         behind: Beginnings of names of tensors that read what a reader gives.
         ignored: Endings of names that are no weights.
         output_bias: The attention has an output bias, or a place for one.
@@ -123,13 +135,14 @@ class Family:
     matrices: tuple[Matrix, ...]
     norms: tuple[str, str] | None
     norm_shifts: bool = True
+    norm_offset: float = 0.0
     first_norm: str | None = None
     last_norm: str | None = None
     embeddings: tuple[Embedding, ...] = ()
     readers: tuple[Reader, ...] = ()
     predictor: WordPredictor | None = None
     labels: tuple[str, ...] = ("classifier", "score", "cls_classifier", "distillation_classifier")
-    pooler: str | None = None
+    poolers: Mapping[str, str | None] = field(default_factory=dict)
     pooled: tuple[str, ...] = ()
     behind: tuple[str, ...] = ()
     ignored: tuple[str, ...] = field(default=())

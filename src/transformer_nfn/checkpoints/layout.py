@@ -1,6 +1,8 @@
 """A block's tensors on disk as its declared tensors, and back: axes, fused matrices, bias rows."""
 
+from collections.abc import Sequence
 from math import prod
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -8,6 +10,79 @@ from torch import Tensor
 from transformer_nfn.checkpoints.family import Matrix
 from transformer_nfn.checkpoints.files.tensors import TensorFiles
 from transformer_nfn.space import BlockSpec, WeightBatch
+
+#: Labels of the stream on disk: without a bias row, and with one.
+_STREAM = ("x", "z")
+
+
+class Layout(NamedTuple):
+    """The axes of a matrix on disk: several tensors stand side by side along one place of it.
+
+    Attributes:
+        before: Axes that all of them have before that place.
+        parts: For each tensor its own axes there, joined.
+        after: Axes that all of them have after it.
+    """
+
+    before: tuple[str, ...]
+    parts: tuple[tuple[str, ...], ...]
+    after: tuple[str, ...]
+
+    @staticmethod
+    def of(matrix: Matrix) -> "Layout":
+        """From ``"h k x"`` of one tensor, ``"h (k + k + v) x"`` of three."""
+        before, bracket, rest = matrix.axes.partition("(")
+        if not bracket:
+            return Layout((), (tuple(before.split()),), ())
+        inside, _, after = rest.partition(")")
+        parts = tuple(tuple(part.split()) for part in inside.split("+"))
+        return Layout(tuple(before.split()), parts, tuple(after.split()))
+
+    def without_stream(self) -> "Layout":
+        """The same of a bias."""
+
+        def kept(labels: tuple[str, ...]) -> tuple[str, ...]:
+            return tuple(label for label in labels if label not in _STREAM)
+
+        return Layout(kept(self.before), tuple(map(kept, self.parts)), kept(self.after))
+
+    def sizes(self, spec: BlockSpec) -> tuple[list[int], list[int], list[int]]:
+        """Of the axes before, of what stands side by side, and of the axes after."""
+        return (
+            [spec.size(label) for label in self.before],
+            [prod(spec.size(label) for label in part) for part in self.parts],
+            [spec.size(label) for label in self.after],
+        )
+
+    def split(
+        self, spec: BlockSpec, tensor: Tensor, leading: int = 0
+    ) -> list[tuple[Tensor, tuple[str, ...]]]:
+        """The tensors of one on disk, and the labels of their axes.
+
+        Args:
+            spec: Declaration and sizes of the block.
+            tensor: As stored; axes of the layout may be joined.
+            leading: Axes before them that are none of the layout's.
+        """
+        before, beside, after = self.sizes(spec)
+        lead = tensor.shape[:leading]
+        whole = tensor.reshape(*lead, *before, sum(beside), *after)
+        pieces = torch.split(whole, beside, dim=leading + len(before))
+        found = []
+        for piece, part in zip(pieces, self.parts, strict=True):
+            own = [spec.size(label) for label in part]
+            labels = (*self.before, *part, *self.after)
+            found.append((piece.reshape(*lead, *before, *own, *after), labels))
+        return found
+
+    def join(self, spec: BlockSpec, tensors: Sequence[Tensor]) -> Tensor:
+        """The inverse of `split`, where nothing stands before."""
+        before, beside, after = self.sizes(spec)
+        flat = [
+            tensor.reshape(*before, size, *after)
+            for tensor, size in zip(tensors, beside, strict=True)
+        ]
+        return torch.cat(flat, dim=len(before))
 
 
 def unpack(
@@ -24,26 +99,48 @@ def unpack(
     """
     weight = files.read(block + matrix.weight)
     dtype = dtype or weight.dtype
-    weight = weight.to(dtype).view(_sizes(spec, matrix))
-    bias = None
+    layout, bias = Layout.of(matrix), None
     if matrix.bias and block + matrix.bias in files:
         bias = files.read(block + matrix.bias).to(dtype)
-    fused = weight.unbind(matrix.axes.split().index("f")) if "f" in matrix.axes else (weight,)
-    axes = _own_axes(matrix)
+    weights = layout.split(spec, weight.to(dtype))
+    rows = None
+    if bias is not None and not matrix.bias_tensor:
+        rows = layout.without_stream().split(spec, bias)
     found: dict[str, Tensor] = {}
-    for number, (tensor, part) in enumerate(zip(matrix.tensors, fused, strict=True)):
-        order = _order(spec, tensor, axes)
-        canonical = part.permute([axes.index(label) for label in order])
+    for number, tensor in enumerate(matrix.tensors):
+        labels = _declared(spec, tensor)
+        value = _in_order(spec, *weights[number], _on_disk(labels, weights[number][1]))
         if _has_bias_row(spec, tensor, matrix):
-            row = order.index("x")
-            shape = [spec.size(_own_label(label, tensor)) for label in order if label != "x"]
-            values = torch.zeros(shape, dtype=dtype)
-            if bias is not None:
-                values = bias.view(len(fused), *shape)[number]
-            canonical = torch.cat([canonical, values.unsqueeze(row)], dim=row)
-        found[tensor] = canonical.reshape(spec.shape(tensor))
+            axis = labels.index("z")
+            own = [label for label in labels if label != "z"]
+            row = torch.zeros([spec.size(label) for label in own], dtype=dtype)
+            if rows is not None:
+                row = _in_order(spec, *rows[number], own)
+            value = torch.cat([value, row.unsqueeze(axis)], dim=axis)
+        found[tensor] = value.reshape(spec.shape(tensor))
     if matrix.bias_tensor and bias is not None:
         found[matrix.bias_tensor] = bias.view(spec.shape(matrix.bias_tensor))
+    return found
+
+
+def outputs(spec: BlockSpec, matrix: Matrix, rows: Tensor) -> dict[str, Tensor]:
+    """What each tensor of a reading matrix gives, of "p o" in the order on disk.
+
+    Args:
+        spec: Declaration and sizes of the block.
+        matrix: The matrix.
+        rows: What the whole of it gives, the stream summed away.
+
+    Returns:
+        By name "p o" in the order of the declared axes.
+    """
+    found = {}
+    layout = Layout.of(matrix).without_stream()
+    for tensor, (value, labels) in zip(
+        matrix.tensors, layout.split(spec, rows, leading=1), strict=True
+    ):
+        own = [label for label in _declared(spec, tensor) if label not in _STREAM]
+        found[tensor] = _in_order(spec, value, ("p", *labels), ["p", *own]).flatten(1)
     return found
 
 
@@ -51,23 +148,26 @@ def pack(
     files: TensorFiles, spec: BlockSpec, block: str, matrix: Matrix, batch: WeightBatch
 ) -> dict[str, Tensor]:
     """The inverse of `unpack`: weight and bias by their names on disk, in the batch's dtype."""
+    layout = Layout.of(matrix)
     parts, biases = [], []
-    D = spec.sizes["D"]
-    axes = _own_axes(matrix)
-    for tensor in matrix.tensors:
-        order = _order(spec, tensor, axes)
-        sizes = [spec.size(_own_label(label, tensor)) for label in order]
+    for tensor, part in zip(matrix.tensors, layout.parts, strict=True):
+        labels, stored = _declared(spec, tensor), (*layout.before, *part, *layout.after)
         value = batch[tensor][0, 0, 0]
+        value = value.reshape([spec.size(label) for label in labels])
         if _has_bias_row(spec, tensor, matrix):
-            row = order.index("x")
-            value = value.reshape([*sizes[:row], D + 1, *sizes[row + 1 :]])
-            biases.append(value.select(row, D).reshape(-1))
-            value = value.narrow(row, 0, D)
-        parts.append(value.reshape(sizes).permute([order.index(label) for label in axes]))
-    joined = torch.stack(parts, matrix.axes.split().index("f")) if len(parts) > 1 else parts[0]
-    packed = {block + matrix.weight: joined.reshape(files.entry(block + matrix.weight).shape)}
+            axis, D = labels.index("z"), spec.sizes["D"]
+            own = [label for label in labels if label != "z"]
+            kept = [label for label in stored if label not in _STREAM]
+            biases.append(_to_disk(spec, value.select(axis, D), own, kept))
+            value = value.narrow(axis, 0, D)
+        parts.append(_to_disk(spec, value, _on_disk(labels, stored), stored))
+    name = block + matrix.weight
+    packed = {name: layout.join(spec, parts).reshape(files.entry(name).shape)}
     if matrix.bias and block + matrix.bias in files:
-        flat = batch[matrix.bias_tensor][0, 0, 0] if matrix.bias_tensor else torch.cat(biases)
+        if matrix.bias_tensor:
+            flat = batch[matrix.bias_tensor][0, 0, 0]
+        else:
+            flat = layout.without_stream().join(spec, biases)
         packed[block + matrix.bias] = flat.reshape(files.entry(block + matrix.bias).shape)
     return packed
 
@@ -80,48 +180,67 @@ def weight_shape(spec: BlockSpec, matrix: Matrix, *, joined: bool) -> tuple[int,
         matrix: Which one.
         joined: A Linear joins all axes but the stream's; a zoo's net keeps each of them.
     """
-    sizes = _sizes(spec, matrix)
+    layout = Layout.of(matrix)
     if not joined:
-        return tuple(sizes)
-    if matrix.axes.startswith("x"):
-        return sizes[0], prod(sizes[1:])
-    return prod(sizes[:-1]), sizes[-1]
+        return tuple(spec.size(label) for label in layout.parts[0])
+    others, D = bias_shape(spec, matrix, own=False)[0], spec.sizes["D"]
+    return (D, others) if matrix.axes.startswith("x") else (others, D)
 
 
-def bias_shape(spec: BlockSpec, matrix: Matrix) -> tuple[int]:
-    """The bias' shape on disk, where it has one."""
-    if matrix.bias_tensor:
+def bias_shape(spec: BlockSpec, matrix: Matrix, *, own: bool = True) -> tuple[int]:
+    """The bias' shape on disk, where it has one.
+
+    Args:
+        spec: Declaration and sizes of the block.
+        matrix: Which one.
+        own: Whether a bias that is a tensor of its own has the shape of that.
+    """
+    if own and matrix.bias_tensor:
         return (prod(spec.shape(matrix.bias_tensor)),)
-    pairs = zip(matrix.axes.split(), _sizes(spec, matrix), strict=True)
-    return (prod(size for label, size in pairs if label != "x"),)
+    before, beside, after = Layout.of(matrix).without_stream().sizes(spec)
+    return (prod(before) * sum(beside) * prod(after),)
 
 
-def _sizes(spec: BlockSpec, matrix: Matrix) -> list[int]:
-    """Sizes of the weight's axes on disk, none of them joined."""
-    return [
-        len(matrix.tensors) if label == "f" else spec.size(_own_label(label, matrix.tensors[0]))
-        for label in matrix.axes.split()
-    ]
+def _declared(spec: BlockSpec, tensor: str) -> list[str]:
+    """Labels of a tensor as declared; a neuron's scale is no axis on disk."""
+    return [index.label for index in spec.block.tensors[tensor] if index.label != "s"]
 
 
-def _own_axes(matrix: Matrix) -> list[str]:
-    """Axes on disk of one of the tensors in a matrix."""
-    return matrix.axes.replace("f", "").split()
+def _on_disk(declared: Sequence[str], stored: Sequence[str]) -> list[str]:
+    """Declared labels where the disk has no bias row: the stream itself."""
+    return [label if label in stored else "x" for label in declared]
 
 
-def _order(spec: BlockSpec, tensor: str, axes: list[str]) -> list[str]:
-    """Declared labels of the weight: the bias row is no axis of it, nor is a neuron's scale."""
-    labels = [index.label for index in spec.block.tensors[tensor] if index.label != "s"]
-    names = {"z": "x", "v": "k"}  # where the disk has no such axis; v in GPT-2's fused matrix
-    return [label if label in axes else names.get(label, label) for label in labels]
+def _in_order(
+    spec: BlockSpec, tensor: Tensor, stored: Sequence[str], wanted: Sequence[str]
+) -> Tensor:
+    """A tensor with its axes in another order, and their coordinates as declared."""
+    value = tensor.permute([stored.index(label) for label in wanted])
+    for axis, label in enumerate(wanted):
+        if (places := _places(spec, label)) is not None:
+            value = value.index_select(axis, places)
+    return value
+
+
+def _to_disk(
+    spec: BlockSpec, tensor: Tensor, declared: Sequence[str], wanted: Sequence[str]
+) -> Tensor:
+    """The inverse of `_in_order`."""
+    value = tensor
+    for axis, label in enumerate(declared):
+        if (places := _places(spec, label)) is not None:
+            value = value.index_select(axis, places.argsort())
+    return value.permute([list(declared).index(label) for label in wanted])
+
+
+def _places(spec: BlockSpec, label: str) -> Tensor | None:
+    """Where the coordinates of an axis stand on disk; None where in their own order."""
+    if label not in spec.block.axes:
+        return None
+    found = (half.part.stored_places(label, spec.size(label)) for half in spec.block.halves)
+    return next((places for places in found if places is not None), None)
 
 
 def _has_bias_row(spec: BlockSpec, tensor: str, matrix: Matrix) -> bool:
     """Whether the bias is an input row as declared, but a tensor of its own on disk."""
-    declared = [index.label for index in spec.block.tensors[tensor]]
-    return "z" in declared and "z" not in matrix.axes
-
-
-def _own_label(label: str, tensor: str) -> str:
-    """GPT-2's fused matrix calls the last axis k for all three; of V it is v."""
-    return "v" if label == "k" and tensor == "V" else label
+    return "z" in _declared(spec, tensor) and "z" not in matrix.axes

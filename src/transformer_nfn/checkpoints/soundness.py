@@ -4,9 +4,9 @@ from collections.abc import Callable, Collection, Mapping
 from math import isfinite, prod
 
 from transformer_nfn.checkpoints.errors import CheckpointError
-from transformer_nfn.checkpoints.family import Family
+from transformer_nfn.checkpoints.family import Family, Matrix
 from transformer_nfn.checkpoints.files.tensors import TensorFiles
-from transformer_nfn.checkpoints.layout import bias_shape, weight_shape
+from transformer_nfn.checkpoints.layout import Layout, bias_shape, weight_shape
 from transformer_nfn.checkpoints.settings.values import Settings
 from transformer_nfn.space import BlockSpec, Inputs
 
@@ -67,20 +67,8 @@ def read_spec(files: TensorFiles, family: Family, block: str, settings: Settings
     heads, groups = settings.heads, settings.groups
     if heads % groups:
         raise CheckpointError(f"{files.path}: {heads} heads are no multiple of {groups} groups")
-    inputs = D + ("z" in first.axes)
-    queries = prod(_shape(files, block + first.weight)) // (len(first.tensors) * max(inputs, 1))
-    values = prod(_shape(files, block + output.weight)) // max(D, 1)
-    if not D or queries % heads or values % heads or not queries or not values:
-        raise CheckpointError(
-            f"{files.path}: {heads} heads do not divide the {queries} columns of its queries "
-            f"and the {values} rows of its output; the head count is not this file's"
-        )
-    if len(first.tensors) > 1 and queries != values:  # fused, all three have one size
-        raise CheckpointError(
-            f"{files.path}: its fused matrix has {queries} columns each for queries and values, "
-            f"its output has {values} rows"
-        )
-    sizes = {"D": D, "D_k": queries // heads, "D_v": values // heads, "D_A": D_A}
+    D_k, D_v = _head_sizes(files, block, (first, output), D, heads, groups)
+    sizes = {"D": D, "D_k": D_k, "D_v": D_v, "D_A": D_A}
     declared = family.block_of(settings)
     if "g" in declared.axes:
         sizes |= {"groups": groups, "heads_per_group": heads // groups}
@@ -90,6 +78,44 @@ def read_spec(files: TensorFiles, family: Family, block: str, settings: Settings
         return BlockSpec(declared, **sizes)
     except ValueError as error:
         raise CheckpointError(f"{files.path}: {error}") from None
+
+
+def _head_sizes(
+    files: TensorFiles,
+    block: str,
+    matrices: tuple[Matrix, Matrix],
+    D: int,
+    heads: int,
+    groups: int,
+) -> tuple[int, int]:
+    """Coordinates of queries and of values for each head.
+
+    Args:
+        files: The tensors.
+        block: What stands before the names of a block.
+        matrices: The one with the queries, and the one that writes.
+        D: Size of the stream.
+        heads: How many.
+        groups: Of how many groups.
+    """
+    first, output = matrices
+    inputs = max(D + ("z" in first.axes), 1)
+    columns = prod(_shape(files, block + first.weight)) // inputs
+    values = prod(_shape(files, block + output.weight)) // max(D, 1)
+    counts, layout = {"h": heads, "g": groups, "m": heads // groups}, Layout.of(first)
+    units = {"k": 0, "v": 0}  # how many heads of queries and keys, and of values, it has
+    for part in layout.parts:
+        labels = (*layout.before, *part)
+        kind = "v" if "v" in labels else "k"
+        units[kind] += prod(counts.get(label, 1) for label in labels)
+    D_v, odd = divmod(values, heads)
+    D_k, left = divmod(columns - units["v"] * D_v, units["k"])
+    if not D or odd or left or D_k < 1 or D_v < 1:
+        raise CheckpointError(
+            f"{files.path}: {heads} heads do not divide the {columns} columns of its queries "
+            f"and the {values} rows of its output; the head count is not this file's"
+        )
+    return D_k, D_v
 
 
 def check_blocks(

@@ -350,10 +350,9 @@ def different_shapes(ours: Checkpoint, theirs: Checkpoint) -> str | None:
             if shape != other or set(one) != set(two):
                 return f"{part} {sorted(one)} and {sorted(two)}: {name} {shape} against {other}"
     others = [{n.removeprefix(c.prefix) for n in c.others} for c in (ours, theirs)]
-    extra = (others[0] ^ others[1]) - {
-        "cls.predictions.decoder.weight",
-        "cls.predictions.decoder.bias",
-    }
+    predictor = ours.predictor
+    decoder = {f"{predictor.decoder}.{part}" for part in ("weight", "bias")} if predictor else set()
+    extra = (others[0] ^ others[1]) - decoder  # which may share its tensors
     return f"only one has {sorted(extra)[0]}" if extra else None
 
 

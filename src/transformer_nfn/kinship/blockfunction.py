@@ -144,16 +144,8 @@ def _read(
     constant = out[-1]
     if matrix.bias and name + matrix.bias in checkpoint.files:
         constant = constant + checkpoint.files.read(name + matrix.bias).to(out.dtype)
-    fused = len(matrix.tensors)
-    return {
-        tensor: (varying, fixed)
-        for tensor, varying, fixed in zip(
-            matrix.tensors,
-            out[:-1].chunk(fused, dim=1),
-            constant.chunk(fused),
-            strict=True,
-        )
-    }
+    both = checkpoint.outputs(matrix, torch.cat([out[:-1], constant[None]]))
+    return {tensor: (rows[:-1], rows[-1]) for tensor, rows in both.items()}
 
 
 def _write(

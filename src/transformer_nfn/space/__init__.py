@@ -39,6 +39,7 @@ from transformer_nfn.space.parts.embedding import (
     PatchPositions,
     Positions,
     Projection,
+    Scaled,
     TokenTypes,
     Words,
 )
@@ -89,6 +90,7 @@ __all__ = [
     "Projection",
     "Rope",
     "RowView",
+    "Scaled",
     "ShapeError",
     "TokenTypes",
     "UnknownFunctionError",

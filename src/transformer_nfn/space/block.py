@@ -10,7 +10,7 @@ from torch import Tensor
 
 from transformer_nfn.space.axes import RESERVED, Axis, Index, Kind, parse_indices
 from transformer_nfn.space.errors import DeclarationError
-from transformer_nfn.space.parts.half import Half
+from transformer_nfn.space.parts.half import Half, NormPlace
 
 #: What a block computes: (tensors of one block, tokens "n t x", epsilon of its norms) -> tokens.
 BlockFunction = Callable[[Mapping[str, Tensor], Tensor, float], Tensor]
@@ -65,6 +65,7 @@ class Block:
         function: What it computes, if that is known.
         halves: The parts it is composed of and how they meet the stream; empty where only its
             tables are declared.
+        parallel: All halves read the stream as it was before the block.
     """
 
     name: str
@@ -73,6 +74,7 @@ class Block:
     products: Mapping[str, Product]
     function: BlockFunction | None = None
     halves: tuple[Half, ...] = ()
+    parallel: bool = False
 
     def labels(self, name: str) -> tuple[Index, ...]:
         """The axes of a tensor or of a product."""
@@ -139,14 +141,17 @@ class Block:
     def to_dict(self) -> dict[str, Any]:
         """The declaration as plain data, with its parts, but without a function of its own."""
         return self.tables() | (
-            {"halves": [half.to_dict() for half in self.halves]} if self.halves else {}
+            {"halves": [half.to_dict() for half in self.halves], "parallel": self.parallel}
+            if self.halves
+            else {}
         )
 
     @staticmethod
     def from_dict(data: Mapping[str, Any]) -> "Block":
         """The inverse of `to_dict`, with all checks of `declare`."""
         if "halves" in data:
-            block = compose(data["name"], *map(Half.from_dict, data["halves"]))
+            halves, parallel = map(Half.from_dict, data["halves"]), data.get("parallel") is True
+            block = compose(data["name"], *halves, parallel=parallel)
             if block.to_dict() != dict(data):
                 raise DeclarationError(f"the tables of block {block.name!r} are not its parts'")
             return block
@@ -164,6 +169,7 @@ def declare(
     products: Mapping[str, str],
     function: BlockFunction | None = None,
     halves: tuple[Half, ...] = (),
+    parallel: bool = False,
 ) -> Block:
     """Declare a block by its tables; `compose` makes them of known parts.
 
@@ -186,6 +192,7 @@ def declare(
             both have them, and the axes that stay. The others are summed.
         function: What the block computes, for tests of invariance and for users.
         halves: The parts it is composed of, if it is.
+        parallel: Whether all of them read the stream as it was before the block.
 
     Raises:
         DeclarationError: If the table is not one from which the group and layers can be derived.
@@ -197,6 +204,7 @@ def declare(
         MappingProxyType({p: _parse_product(p, text) for p, text in products.items()}),
         function,
         halves,
+        parallel,
     )
     if len(block.tensors) + len(block.products) > MAX_TENSORS:
         raise DeclarationError(
@@ -215,7 +223,7 @@ def declare(
     return block
 
 
-def compose(name: str, *halves: Half) -> Block:
+def compose(name: str, *halves: Half, parallel: bool = False) -> Block:
     """Declare a block by its parts, in the order in which tokens meet them.
 
     Examples:
@@ -227,9 +235,16 @@ def compose(name: str, *halves: Half) -> Block:
     Args:
         name: What error messages and saved models call it.
         halves: The parts and how they meet the stream.
+        parallel: Whether all of them read the stream as it was before the block.
     """
+    if parallel and not all(h.skip and h.place is NormPlace.BEFORE for h in halves):
+        raise DeclarationError(
+            f"block {name!r}: what reads the stream side by side is added to it, after a norm"
+        )
 
     def function(w: Mapping[str, Tensor], tokens: Tensor, eps: float) -> Tensor:
+        if parallel:
+            return tokens + sum(half(w, tokens, eps) - tokens for half in halves)
         for half in halves:
             tokens = half(w, tokens, eps)
         return tokens
@@ -249,6 +264,7 @@ def compose(name: str, *halves: Half) -> Block:
         {product: text for part in parts for product, text in part.products.items()},
         function,
         halves,
+        parallel,
     )
 
 

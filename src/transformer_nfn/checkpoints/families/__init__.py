@@ -80,16 +80,18 @@ def load_family(path: str) -> Family:
 
 
 def recognise(
-    names: Collection[str], where: str, given: Family | None = None
+    names: Collection[str], where: str, given: Family | None = None, kind: object = None
 ) -> tuple[Family, str]:
-    """The family and prefix of a file, by the names of its tensors.
+    """The family and prefix of a file, by the names of its tensors and its model_type.
 
-    Of several that fit it is the one with most probes: a DeiT has all that a ViT has, and more.
+    Of several that fit it is the one that knows the model_type, since RoBERTa has the names of
+    BERT; where none does, the one with most probes.
 
     Args:
         names: Of the tensors.
         where: What was opened.
         given: The family that the user says it is.
+        kind: The model_type, if anybody says one.
 
     Raises:
         CheckpointError: If it is none we know.
@@ -99,7 +101,7 @@ def recognise(
     else:
         candidates = _fitting(FAMILIES.values(), names) or _fitting(installed(), names)
     if candidates:
-        return max(candidates, key=lambda found: len(found[0].probes))
+        return max(candidates, key=lambda f: (kind in f[0].model_types, len(f[0].probes)))
     some = ", ".join(sorted(names)[:3])
     if given is not None:
         raise CheckpointError(

@@ -72,7 +72,7 @@ BERT = Family(
         Reader("classifier", own=True),
     ),
     predictor=PREDICTOR,
-    pooler="pooler.dense",
+    poolers={"pooler.dense": "tanh"},
     # A classifier of single tokens reads the stream, all others what the pooler makes of it.
     pooled=("cls.seq_relationship", "classifier"),
     behind=("cls.predictions.",),

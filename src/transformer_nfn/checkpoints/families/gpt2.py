@@ -56,7 +56,7 @@ GPT2 = Family(
     block="h.{}.",
     block_of=plain_block,
     matrices=(
-        linear("attn.c_attn", "Q K V", "x f h k"),
+        linear("attn.c_attn", "Q K V", "x (h k + h k + h v)"),
         linear("attn.c_proj", "O", "h v x", "bO"),
         linear("mlp.c_fc", "A", "x a", "bA"),
         linear("mlp.c_proj", "B", "a x", "bB"),

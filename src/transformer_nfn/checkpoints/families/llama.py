@@ -1,13 +1,14 @@
 """Llama, and Mistral and Qwen2, which are called the same: RoPE, grouped queries, a gated MLP."""
 
 from dataclasses import replace
+from typing import Any
 
 from transformer_nfn.checkpoints.family import Family, Reader, linear
 from transformer_nfn.checkpoints.settings.keys import ACTIVATIONS, Biases, Joint, Key, Keys
 from transformer_nfn.checkpoints.settings.rotary import (
     ROPE,
     WINDOWS,
-    mistral_windows,
+    one_window,
     qwen2_windows,
     read_rope,
 )
@@ -80,7 +81,7 @@ _MISTRAL_KEYS = replace(
     ),
     joint=(
         Joint(ROPE, "rope", lambda config, _: read_rope(config, 131072)),
-        Joint(("sliding_window",), "windows", mistral_windows),
+        Joint(("sliding_window",), "windows", one_window(4096)),
     ),
     biases=(Biases((*_INPUTS, *_OUTPUT, *_MLP), there=False),),
     harmless=LLAMA_KEYS.harmless | {"attention_bias", "mlp_bias", "pretraining_tp"},
@@ -98,17 +99,37 @@ _QWEN2_KEYS = replace(
 )
 
 
-def rotary_block(settings: Settings) -> Block:
-    """Attention in groups with rotary positions, and a gated MLP."""
-    attention = Attention(
+def rotary_attention(settings: Settings, **more: Any) -> Attention:
+    """Attention in groups with rotary positions.
+
+    Args:
+        settings: Of a file.
+        more: Further fields of it.
+    """
+    return Attention(
         grouped=True,
         rotary=True,
         rope=settings.rope,
         causal=settings.causal,
         windows=settings.windows,
+        turning=settings.turning,
+        **more,
     )
+
+
+def rotary_block(settings: Settings, *, multiplier: float = 1.0, **more: Any) -> Block:
+    """Such attention, and a gated MLP.
+
+    Args:
+        settings: Of a file.
+        multiplier: Of what both write.
+        more: Further fields of the attention.
+    """
     mlp = GatedMlp(settings.activation, bias_row=True, scales=True)
-    return compose(ROTARY.name, *(Half(part, settings.norm) for part in (attention, mlp)))
+    parts = (rotary_attention(settings, **more), mlp)
+    return compose(
+        ROTARY.name, *(Half(part, settings.norm, multiplier=multiplier) for part in parts)
+    )
 
 
 LLAMA = Family(

@@ -61,5 +61,5 @@ VIT = Family(
         Reader("pooler.dense", token=0),
         Reader("classifier", own=True, token=0),
     ),
-    pooler="pooler.dense",
+    poolers={"pooler.dense": "tanh"},
 )

@@ -1,6 +1,8 @@
 """The tensors of a file by the names that a family's table has for them."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from torch import Tensor
 
@@ -9,10 +11,11 @@ from transformer_nfn.checkpoints.files.tensors import TensorFiles
 
 @dataclass(frozen=True)
 class StoredTensors:
-    """Names without what stands before all of them in this file."""
+    """Names without what stands before all of them in this file, and settings beside them."""
 
     files: TensorFiles
     prefix: str
+    settings: Mapping[str, Any]
 
     def __contains__(self, name: str) -> bool:
         return self.prefix + name in self.files
@@ -32,3 +35,7 @@ class StoredTensors:
     def rows(self, name: str, numbers: list[int]) -> Tensor:
         """Rows by their numbers."""
         return self.files.rows(self.prefix + name, numbers)
+
+    def setting(self, name: str, default: Any) -> Any:
+        """A setting of the function; the default where the file says nothing else."""
+        return self.settings.get(name, default)

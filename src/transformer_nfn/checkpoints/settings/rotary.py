@@ -1,6 +1,7 @@
 """What config.json says of rotary positions and of windows, which several keys say together."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any
 
 from transformer_nfn.checkpoints.errors import CheckpointError
@@ -23,26 +24,50 @@ _DEFAULTS = {"yarn": {"beta_fast": 32, "beta_slow": 1, "truncate": True}}
 _KINDS = ("full_attention", "sliding_attention")
 
 
-def read_rope(config: Mapping[str, Any], longest: int) -> Rope:
+def read_rope(
+    config: Mapping[str, Any],
+    longest: int,
+    *,
+    part: float | None = None,
+    theta: float | None = None,
+    interleaved: bool = False,
+) -> Rope:
     """Rotary positions: one table, or rope_theta and rope_scaling as `transformers` wrote before 5.
 
     Args:
         config: What was read.
         longest: The format's default of max_position_embeddings.
+        part: The format's default of how many coordinates turn; None where all do.
+        theta: The format's default of rope_theta, if it has one.
+        interleaved: Whether the coordinates 2j and 2j + 1 are a pair on disk.
     """
+    if theta is not None and config.get("rope_theta") is None:
+        config = {**config, "rope_theta": theta} if not _says_theta(config) else config
     given = [config[name] for name in ("rope_scaling", "rope_parameters") if config.get(name)]
     for table in given:
         if not isinstance(table, dict):
             raise CheckpointError(f"rope_parameters should be a table, not {table!r:.60}")
-    found = [_rope(config, table, longest) for table in given or [{}]]
+    found = [_rope(config, table, longest, part is not None) for table in given or [{}]]
     if any(rope != found[0] for rope in found):
         raise CheckpointError(
             "config.json has rope_parameters and rope_scaling, and they differ; remove one of them"
         )
-    return found[0]
+    rope = found[0]
+    if part is not None:
+        options = dict(rope.options)
+        stated = options.pop("partial_rotary_factor", part)
+        if not isinstance(stated, float) or not 0 < stated <= 1:
+            raise CheckpointError(f"partial_rotary_factor {stated!r:.40} is not from 0 to 1")
+        rope = replace(rope, part=stated, options=tuple(sorted(options.items())))
+    return replace(rope, interleaved=interleaved)
 
 
-def _rope(config: Mapping[str, Any], table: dict[str, Any], longest: int) -> Rope:
+def _says_theta(config: Mapping[str, Any]) -> bool:
+    tables = (config.get(name) for name in ("rope_scaling", "rope_parameters"))
+    return any(isinstance(table, dict) and "rope_theta" in table for table in tables)
+
+
+def _rope(config: Mapping[str, Any], table: dict[str, Any], longest: int, keep_part: bool) -> Rope:
     stated = {name: value for name, value in table.items() if value is not None}
     kind = stated.pop("type", "default")
     kind = stated.pop("rope_type", kind)
@@ -52,7 +77,7 @@ def _rope(config: Mapping[str, Any], table: dict[str, Any], longest: int) -> Rop
         raise CheckpointError("rope_theta is not known; give config.json or --set rope_theta=…")
     part = stated.pop("partial_rotary_factor", config.get("partial_rotary_factor"))
     options = {**_DEFAULTS.get(kind, {}), **stated} if isinstance(kind, str) else stated
-    if part not in (None, 1):
+    if part is not None and (keep_part or part != 1):
         options["partial_rotary_factor"] = part
     if kind in _BY_LONGEST + _BY_ORIGINAL:
         longest = setting(config, Key("max_position_embeddings", "", int, longest))
@@ -83,9 +108,9 @@ def _numbers(value: Any, name: str) -> float | tuple[float, ...]:
     return as_float(value, f"{name!r:.60}")
 
 
-def mistral_windows(config: Mapping[str, Any], blocks: int) -> tuple[int | None, ...]:
-    """The same window in each block, 4096 if nothing is said."""
-    return _windows([_window(config, 4096)] * blocks)
+def one_window(default: int | None) -> Callable[[Mapping[str, Any], int], tuple[int | None, ...]]:
+    """The same window in each block; the default if nothing is said."""
+    return lambda config, blocks: _windows([_window(config, default)] * blocks)
 
 
 def qwen2_windows(config: Mapping[str, Any], blocks: int) -> tuple[int | None, ...]:
@@ -109,11 +134,11 @@ def qwen2_windows(config: Mapping[str, Any], blocks: int) -> tuple[int | None, .
     return _windows([window if kind == "sliding_attention" else None for kind in kinds])
 
 
-def _window(config: Mapping[str, Any], default: int) -> int | None:
+def _window(config: Mapping[str, Any], default: int | None) -> int | None:
     """How many tokens a token sees, itself among them; null for all."""
     if config.get("sliding_window", default) is None:
         return None
-    window: int = setting(config, Key("sliding_window", "", int, default))
+    window: int | None = setting(config, Key("sliding_window", "", int, default))
     return window
 
 

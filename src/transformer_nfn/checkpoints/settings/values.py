@@ -23,6 +23,7 @@ class Settings:
         rope: Rotary positions, if any.
         windows: For each block how many tokens back its attention reaches; empty if no block has
             a limit.
+        turning: For each block whether rotary positions turn; empty if they do in all.
         sizes: Further sizes that only the function needs (image, patch, tokens).
         flags: Further settings that change the function, where they are not the format's own; two
             files must agree in them.
@@ -37,6 +38,7 @@ class Settings:
     tied: bool = False
     rope: Rope | None = None
     windows: tuple[int | None, ...] = ()
+    turning: tuple[bool, ...] = ()
     sizes: tuple[tuple[str, int], ...] = ()
     flags: tuple[tuple[str, Any], ...] = ()
 

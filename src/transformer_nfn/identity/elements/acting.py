@@ -64,7 +64,7 @@ def norm_tensors(
     checkpoint: Checkpoint, name: str, scale: Tensor, shift: Tensor
 ) -> Iterator[tuple[str, Tensor]]:
     """A norm's tensors by name; a shift only where the file has one."""
-    yield f"{name}.weight", scale
+    yield f"{name}.weight", scale - checkpoint.family.norm_offset
     if f"{name}.bias" in checkpoint.files:
         yield f"{name}.bias", shift
 

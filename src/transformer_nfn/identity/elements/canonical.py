@@ -57,18 +57,21 @@ class Rules:
         output_bias: The value bias can move into the output bias.
         held: Readers without a place for the constant that the shift of their norm makes of them:
             that shift may change only with their weights.
+        shared: Both halves read one norm.
     """
 
     centred: bool
     free_key_bias: bool
     output_bias: bool
     held: frozenset[str] = frozenset()
+    shared: bool = False
 
     @staticmethod
     def of(checkpoint: Checkpoint) -> "Rules":
         """From the norm, the positions and the biases of a checkpoint."""
         free_key_bias = checkpoint.settings.rope is None
         output_bias = checkpoint.family.output_bias
+        names = checkpoint.reading_norms(0)
         free = {"K"} if free_key_bias else set()
         free |= {"V"} if output_bias else set()
         return Rules(
@@ -80,11 +83,12 @@ class Rules:
                 for name in checkpoint.spec.block.readers
                 if name not in free and not checkpoint.has_bias(name)
             ),
+            shared=None not in names and names[0] == names[1],
         )
 
     def holds(self, block: Block, half: int) -> bool:
         """Whether a reader of the norm of a half is held."""
-        return any(block.readers[name][1] == half for name in self.held)
+        return any(self.shared or block.readers[name][1] == half for name in self.held)
 
 
 def seen(checkpoint: Checkpoint, rows: Float[Tensor, "t x"]) -> Float[Tensor, "t x"]:

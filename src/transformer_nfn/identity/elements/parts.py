@@ -57,13 +57,16 @@ def _value_bias(checkpoint: Checkpoint) -> int | None:
 
 def shifts_are_free(checkpoint: Checkpoint) -> bool:
     """Whether all that reads a norm in the blocks has a bias that can take its shift."""
-    return checkpoint.settings.norm == "layer" and checkpoint.has_bias("Q")
+    names = [norm for norm in checkpoint.reading_norms(0) if norm is not None]
+    shifts = all(f"{norm}.bias" in checkpoint.files for norm in names)
+    return checkpoint.settings.norm == "layer" and shifts and checkpoint.has_bias("Q")
 
 
 def _norms(checkpoint: Checkpoint) -> int | None:
     if checkpoint.family.norms is None or checkpoint.post_norm:
         return None
-    inside = 2 * checkpoint.blocks * checkpoint.D * (1 + shifts_are_free(checkpoint))
+    each = len(set(checkpoint.reading_norms(0)))  # halves side by side may read one norm
+    inside = each * checkpoint.blocks * checkpoint.D * (1 + shifts_are_free(checkpoint))
     if not last_norm_is_free(checkpoint):
         return inside
     return inside + checkpoint.D * (1 + last_shift_is_free(checkpoint))
@@ -77,7 +80,8 @@ def last_norm_is_free(checkpoint: Checkpoint) -> bool:
 
 def last_shift_is_free(checkpoint: Checkpoint) -> bool:
     """Whether all heads have a bias that can take the shift of the last norm."""
-    layer = checkpoint.settings.norm == "layer"
+    shift = f"{checkpoint.last_norm}.bias" in checkpoint.files
+    layer = checkpoint.settings.norm == "layer" and shift
     return layer and all(head.bias for head in checkpoint.heads.values())
 
 

@@ -145,7 +145,8 @@ def _gauge(
             )
             for half, norm in enumerate(gauge.norms)
         )
-        gauge = replace(gauge, norms=(first, second))
+        names = checkpoint.reading_norms(number)
+        gauge = replace(gauge, norms=(first, first if names[0] == names[1] else second))
     if "ones" in chosen:
         written = not checkpoint.family.output_bias
         ones = {

@@ -30,7 +30,7 @@ _SIDE_BY_SIDE = 2**22
 def check_runnable(checkpoint: Checkpoint) -> None:
     """Raise if the function needs something we do not know."""
     settings = checkpoint.settings
-    for activation in (settings.activation, settings.flag("pooler_act") or "tanh"):
+    for activation in (settings.activation, checkpoint.pooler_activation):
         if activation not in ACTIVATIONS:
             raise CheckpointError(
                 f"{checkpoint.path}: activation {activation!r:.40} is not one of "
@@ -101,8 +101,10 @@ def run_each(
     for number in range(one.blocks):
         given = (blocks or {}).get(number)
         w = _weights([canonical_block(c, number) if given is None else given for c in checkpoints])
+        before = n
         for place, half in enumerate(halves):
-            written = half.part(w, n, number)
+            given_n = before if one.spec.block.parallel else n
+            written = half.multiplier * half.part(w, given_n, number)
             stream = stream + written if half.skip else written
             n = norm(stream, eps)
             if one.post_norm:
@@ -149,11 +151,13 @@ def _heads(checkpoint: Checkpoint, n: Float[Tensor, "s t x"]) -> dict[str, Tenso
         folded, constant = folded_head(weight, bias, norm, checkpoint.settings.norm == "layer")
         tokens = n if head.token is None else n[:, head.token]
         given[name] = tokens @ folded.T + constant
+        if head.after is not None:
+            given[name] = head.after(given[name], checkpoint.settings)
     if (predictor := checkpoint.predictor) is not None:
         given["logits"] = _words(checkpoint, predictor, given.pop(predictor.reads))
     pooler = checkpoint.pooler
     if pooler is not None and pooler in given:
-        pooled = ACTIVATIONS[checkpoint.settings.flag("pooler_act") or "tanh"](given[pooler])
+        pooled = ACTIVATIONS[checkpoint.pooler_activation](given[pooler])
         # What other layers read is no output of its own.
         given = {n: out for n, out in given.items() if n != pooler or not checkpoint.pooled_heads}
         for name in checkpoint.pooled_heads or [pooler]:
@@ -169,9 +173,9 @@ def _linear(checkpoint: Checkpoint, name: str, x: Float[Tensor, "s x"]) -> Float
 def _words(checkpoint: Checkpoint, predictor: WordPredictor, hidden: Tensor) -> Tensor:
     """Activation, LayerNorm, decoder."""
     shared, read = checkpoint.tied_decoder, checkpoint.files.read
-    hidden = ACTIVATIONS[checkpoint.settings.activation](hidden)
+    hidden = ACTIVATIONS[predictor.activation or checkpoint.settings.activation](hidden)
     scale, shift = (read(f"{predictor.norm}.{part}").double() for part in ("weight", "bias"))
-    hidden = layer_norm(hidden, checkpoint.settings.eps) * scale + shift
+    hidden = layer_norm(hidden, predictor.eps or checkpoint.settings.eps) * scale + shift
     weight, bias = (f"{predictor.decoder}.{part}" for part in ("weight", "bias"))
     return (
         hidden @ read(shared.get(weight, weight)).double().T + read(shared.get(bias, bias)).double()

@@ -71,6 +71,7 @@ def _rows(kind: type[Embedding], ours: Checkpoint, theirs: Checkpoint) -> int:
     return min(
         (
             checkpoint.stored.shape(name)[0]
+            - (step.first_row(checkpoint.stored) if isinstance(step, Positions) else 0)
             for checkpoint in (ours, theirs)
             for step in checkpoint.family.embeddings
             if isinstance(step, kind)

@@ -32,6 +32,9 @@ class Attention(Part):
         rope: Their angles, where the function is wanted.
         causal: A token sees only those before it.
         windows: For each block how many tokens back it reaches; empty if no block has a limit.
+        turning: For each block whether positions turn; empty if they do in all.
+        scale: Of the scores; 1/√D_k if None.
+        softcap: Scores s become c tanh(s/c) for this c, if there is one.
     """
 
     grouped: bool = False
@@ -42,6 +45,9 @@ class Attention(Part):
     rope: Rope | None = field(default=None, metadata=FUNCTION_ONLY)
     causal: bool = field(default=False, metadata=FUNCTION_ONLY)
     windows: tuple[int | None, ...] = field(default=(), metadata=FUNCTION_ONLY)
+    turning: tuple[bool, ...] = field(default=(), metadata=FUNCTION_ONLY)
+    scale: float | None = field(default=None, metadata=FUNCTION_ONLY)
+    softcap: float | None = field(default=None, metadata=FUNCTION_ONLY)
 
     readers = ("Q", "K", "V")
     writers = ("O", "bO")
@@ -98,6 +104,10 @@ class Attention(Part):
             "VO": f"V {of_values}, O {tensors['O']} -> {value} {self.output}",
         }
 
+    def stored_places(self, label: str, size: int) -> Tensor | None:
+        """Pairs that turn together stand at j and j + D_k/2, wherever a file has them."""
+        return self.rope.places(size) if label == "k" and self.rope is not None else None
+
     def with_unit_output(self, w: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """Σ |V O|² over the heads gets 1, by a factor of O: GL does not change that."""
         V, O = w["V"], w["O"]
@@ -113,13 +123,13 @@ class Attention(Part):
         heads = w["Q"].shape[2] if grouped else 1
         q = per_head(x, w["Q"].flatten(1, 2) if grouped else w["Q"])
         k, v = (per_head(x, w[name]) for name in ("K", "V"))
-        if self.rope is not None:
+        if self.rope is not None and (not self.turning or self.turning[number]):
             angles = self.rope.frequencies(q.shape[-1])
             q, k = turned(q, angles), turned(k, angles)
         if grouped:
             k, v = (shared.repeat_interleave(heads, dim=-3) for shared in (k, v))
         out = join_heads(
-            attend(q, k, v, self.sees(x.shape[-2], number)),
+            attend(q, k, v, self.sees(x.shape[-2], number), scale=self.scale, softcap=self.softcap),
             w["O"].flatten(1, 2) if grouped else w["O"],
         )
         if "bO" in w:
@@ -146,11 +156,29 @@ def attend(
     k: Float[Tensor, "n *s h t k"],
     v: Float[Tensor, "n *s h t v"],
     sees: Bool[Tensor, "t u"] | None = None,
+    *,
+    scale: float | None = None,
+    softcap: float | None = None,
 ) -> Float[Tensor, "n *s h t v"]:
-    """softmax(q kᵀ / √D_k) v for each head (section "Multi-head Attention")."""
+    """softmax(q kᵀ / √D_k) v for each head (section "Multi-head Attention").
+
+    Args:
+        q: Queries.
+        k: Keys.
+        v: Values.
+        sees: Which tokens (columns) each token (row) sees; None for all.
+        scale: Instead of 1/√D_k.
+        softcap: Scores s become c tanh(s/c).
+    """
+    if softcap is not None:
+        scores = q @ k.mT * (q.shape[-1] ** -0.5 if scale is None else scale)
+        scores = softcap * torch.tanh(scores / softcap)
+        if sees is not None:
+            scores = scores.masked_fill(~sees, -torch.inf)
+        return scores.softmax(dim=-1) @ v
     # Four axes and no more: torch's fast kernel refuses others, and what it falls back to takes
     # twice as long.
     out = F.scaled_dot_product_attention(
-        q.flatten(0, -4), k.flatten(0, -4), v.flatten(0, -4), attn_mask=sees
+        q.flatten(0, -4), k.flatten(0, -4), v.flatten(0, -4), attn_mask=sees, scale=scale
     )  # (n s) h t v
     return out.reshape(v.shape)

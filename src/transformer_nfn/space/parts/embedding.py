@@ -4,7 +4,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
-from typing import Protocol, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
 import torch
 from jaxtyping import Int
@@ -39,6 +39,9 @@ class Stored(Protocol):
 
     def rows(self, name: str, numbers: list[int]) -> Tensor:
         """Rows by their numbers."""
+
+    def setting(self, name: str, default: Any) -> Any:
+        """A setting of the function that only some networks have."""
 
 
 class Embedding(ABC):
@@ -101,13 +104,55 @@ class Words(_Table):
 
 
 @dataclass(frozen=True)
-class Positions(_Table):
-    """A row of a table for each position of a sequence."""
+class Scaled(Embedding):
+    """All tokens so far times a number.
+
+    Attributes:
+        setting: What config.json calls it; the root of the stream's size if None.
+    """
+
+    setting: str | None = None
+
+    @property
+    def tensors(self) -> Mapping[str, str]:
+        """None."""
+        return {}
 
     def __call__(self, tokens: Tensor | None, inputs: Tensor, stored: Stored) -> Tensor:
-        """The first rows are added."""
+        """They are multiplied."""
         assert tokens is not None
-        return tokens + stored.slice(self.name, 0, tokens.shape[1]).double()
+        if self.setting is None:
+            return tokens * torch.tensor(tokens.shape[-1], dtype=torch.float64).sqrt()
+        return tokens * float(stored.setting(self.setting, 1.0))
+
+
+@dataclass(frozen=True)
+class Positions(_Table):
+    """A row of a table for each position of a sequence.
+
+    Attributes:
+        first: The row of the first position.
+        padding: Words of this number, the default of a setting `pad_token_id`, have no position:
+            they are not counted and have the row of their own number. None: all are counted.
+    """
+
+    first: int = 0
+    padding: int | None = None
+
+    def __call__(self, tokens: Tensor | None, inputs: Tensor, stored: Stored) -> Tensor:
+        """The rows of the positions are added."""
+        assert tokens is not None
+        first = self.first_row(stored)
+        if self.padding is None:
+            return tokens + stored.slice(self.name, first, first + tokens.shape[1]).double()
+        counted = token_ids(inputs) != first - 1
+        return tokens + stored.read(self.name).double()[counted.cumsum(1) * counted + first - 1]
+
+    def first_row(self, stored: Stored) -> int:
+        """The row of the first position in a file."""
+        if self.padding is None:
+            return self.first
+        return 1 + int(stored.setting("pad_token_id", self.padding))
 
 
 @dataclass(frozen=True)

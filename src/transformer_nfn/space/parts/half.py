@@ -35,12 +35,14 @@ class Half:
         norm: LayerNorm, which takes the mean away, or RMSNorm.
         place: Where the norm stands.
         skip: Whether what is written is added to the stream, or takes its place.
+        multiplier: Of what is written, in the function only.
     """
 
     part: Part
     norm: Literal["layer", "rms"]
     place: NormPlace = NormPlace.BEFORE
     skip: bool = True
+    multiplier: float = 1.0
 
     @property
     def centred(self) -> bool:
@@ -89,7 +91,7 @@ class Half:
         """The stream after it; norms have no affine part, which is folded into what follows."""
         norm = layer_norm if self.centred else rms_norm
         before = norm(stream, eps) if self.place is NormPlace.BEFORE else stream
-        written = self.part(w, before, number)
+        written = self.multiplier * self.part(w, before, number)
         if self.place is NormPlace.AFTER:
             written = norm(written, eps)
         stream = stream + written if self.skip else written

@@ -58,6 +58,15 @@ class Part(ABC):
         labels = self.tensors[reader].split()
         return labels.index(self.reads) - len(labels)
 
+    def stored_places(self, label: str, size: int) -> Tensor | None:
+        """Where the coordinates of an axis stand on disk; None where in their own order.
+
+        Args:
+            label: The axis.
+            size: Its length.
+        """
+        return None
+
     def with_unit_output(self, w: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """Its tensors, "… " before their axes, where what it writes has the size 1.
 

@@ -4,7 +4,7 @@ import math
 from dataclasses import dataclass
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor
 
 from transformer_nfn.space.errors import UnknownFunctionError
@@ -19,11 +19,15 @@ class Rope:
         kind: `default`, `linear`, `llama3`, …
         options: All else that the kind's frequencies come from, by name; also the longest context
             where the kind looks at it.
+        part: How many of the coordinates turn, the first ones of each head; the others do not.
+        interleaved: The coordinates 2j and 2j + 1 are a pair on disk, not j and j + width/2.
     """
 
     theta: float
     kind: str = "default"
     options: tuple[tuple[str, float | tuple[float, ...]], ...] = ()
+    part: float = 1.0
+    interleaved: bool = False
 
     def frequencies(self, width: int) -> Float[Tensor, " j"]:
         """The angle that each pair of coordinates turns by from one token to the next.
@@ -31,11 +35,37 @@ class Rope:
         Raises:
             UnknownFunctionError: For a kind that we do not know.
         """
-        angle = self.theta ** (-torch.arange(0, width, 2, dtype=torch.float64) / width)
+        turning = self._turning(width)
+        still = torch.zeros((width - turning) // 2, dtype=torch.float64)
+        return torch.cat([self._frequencies(turning), still])
+
+    def places(self, width: int) -> Int[Tensor, " k"] | None:
+        """Where on disk the first and then the second of each pair stand, those that turn first.
+
+        What does not turn is paired as well, by halves: a complex number for each pair is less
+        than is possible there.
+        """
+        turning = self._turning(width)
+        if turning == width and not self.interleaved:
+            return None
+        rest = torch.arange(turning, width).view(2, -1)
+        pairs = torch.arange(turning).view((-1, 2) if self.interleaved else (2, -1))
+        return torch.cat([pairs.T if self.interleaved else pairs, rest], dim=1).flatten()
+
+    def _turning(self, width: int) -> int:
+        turning = int(width * self.part)
+        if turning % 2 or width % 2 or not 0 < turning <= width:
+            raise UnknownFunctionError(
+                f"{self.part} of {width} coordinates are no pairs that could turn"
+            )
+        return turning
+
+    def _frequencies(self, width: int) -> Float[Tensor, " j"]:
         if "partial_rotary_factor" in dict(self.options):
             raise UnknownFunctionError(
-                "rotary positions of only a part of the coordinates are not known"
+                "rotary positions of only a part of the coordinates are not known of this model"
             )
+        angle = self.theta ** (-torch.arange(0, width, 2, dtype=torch.float64) / width)
         if self.kind == "default":
             return angle
         if self.kind == "linear":

@@ -1,0 +1,208 @@
+"""Tiny networks of every architecture that is read, made by `transformers`; nothing left at 0 or 1.
+
+`transformers` computes some steps in float32 whatever the dtype. `exact` replaces these, so that
+float64 means something; `PATCHED` lists them.
+"""
+
+import contextlib
+import io
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+import transformers
+from torch import Tensor, nn
+
+#: What `exact` replaces.
+PATCHED = (
+    "RMSNorm: float32 in all of them",
+    "rotary positions: cos and sin, and their frequencies where these are the default ones",
+    "the scale of Gemma's words, which is a float32 buffer",
+)
+
+_BASE = {
+    "hidden_size": 24,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 6,
+    "intermediate_size": 40,
+    "vocab_size": 60,
+}
+_GROUPS = {"num_key_value_heads": 2}
+_WORDS = {"bos_token_id": 1, "eos_token_id": 2, "pad_token_id": 0}
+_DECODER = {**_BASE, **_GROUPS, **_WORDS}
+_PLACES = {"max_position_embeddings": 80}
+
+
+@dataclass(frozen=True)
+class Architecture:
+    """A class of `transformers` and the sizes of a tiny network of it."""
+
+    config: str
+    model: str
+    sizes: dict[str, Any] = field(default_factory=dict)
+
+
+ARCHITECTURES: dict[str, Architecture] = {
+    "gpt2": Architecture(
+        "GPT2Config",
+        "GPT2LMHeadModel",
+        {"n_embd": 24, "n_layer": 2, "n_head": 3, "vocab_size": 60, "n_positions": 80, **_WORDS},
+    ),
+    "llama": Architecture(
+        "LlamaConfig",
+        "LlamaForCausalLM",
+        {
+            **_DECODER,
+            "rope_parameters": {
+                "rope_type": "llama3", "rope_theta": 5e5, "factor": 8.0, "low_freq_factor": 1.0,
+                "high_freq_factor": 4.0, "original_max_position_embeddings": 64,
+            },
+        },
+    ),
+    "mistral": Architecture("MistralConfig", "MistralForCausalLM", {**_DECODER, "sliding_window": 8}),
+    "qwen2": Architecture("Qwen2Config", "Qwen2ForCausalLM", _DECODER),
+    "bert": Architecture("BertConfig", "BertForMaskedLM", {**_BASE, **_PLACES}),
+    "roberta": Architecture("RobertaConfig", "RobertaForMaskedLM", {**_BASE, **_PLACES}),
+    "xlm-roberta": Architecture(
+        "XLMRobertaConfig", "XLMRobertaForSequenceClassification", {**_BASE, **_PLACES}
+    ),
+    "camembert": Architecture(
+        "CamembertConfig", "CamembertForTokenClassification", {**_BASE, **_PLACES}
+    ),
+    "electra": Architecture(
+        "ElectraConfig", "ElectraForMaskedLM", {**_BASE, **_PLACES, "embedding_size": 24}
+    ),
+    "distilbert": Architecture(
+        "DistilBertConfig",
+        "DistilBertForMaskedLM",
+        {"dim": 24, "n_layers": 2, "n_heads": 6, "hidden_dim": 40, "vocab_size": 60, **_PLACES},
+    ),
+    "opt": Architecture(
+        "OPTConfig",
+        "OPTForCausalLM",
+        {**_BASE, "ffn_dim": 40, "word_embed_proj_dim": 24, **_PLACES, **_WORDS},
+    ),
+    "phi3": Architecture("Phi3Config", "Phi3ForCausalLM", _DECODER),
+    "gemma": Architecture("GemmaConfig", "GemmaForCausalLM", {**_DECODER, "head_dim": 8}),
+    "granite": Architecture(
+        "GraniteConfig",
+        "GraniteForCausalLM",
+        {
+            **_DECODER,
+            "logits_scaling": 3.0, "embedding_multiplier": 2.0,
+            "attention_multiplier": 0.4, "residual_multiplier": 0.7,
+        },
+    ),
+    "smollm3": Architecture(
+        "SmolLM3Config", "SmolLM3ForCausalLM", {**_DECODER, "no_rope_layers": [1, 0]}
+    ),
+    "vit": Architecture(
+        "ViTConfig",
+        "ViTForImageClassification",
+        {**{k: v for k, v in _BASE.items() if k != "vocab_size"}, "image_size": 12, "patch_size": 4},
+    ),
+    "deit": Architecture(
+        "DeiTConfig",
+        "DeiTForImageClassificationWithTeacher",
+        {**{k: v for k, v in _BASE.items() if k != "vocab_size"}, "image_size": 12, "patch_size": 4},
+    ),
+}  # fmt: skip
+
+
+@contextlib.contextmanager
+def quiet() -> Iterator[None]:
+    with contextlib.redirect_stderr(io.StringIO()):
+        yield
+
+
+def make(name: str, folder: Path, *, dtype: torch.dtype = torch.float64, seed: int = 0) -> Path:
+    """A network with random weights, norms and biases, written by `transformers`."""
+    architecture = ARCHITECTURES[name]
+    torch.manual_seed(seed)
+    with quiet():
+        config = getattr(transformers, architecture.config)(**architecture.sizes)
+        net = getattr(transformers, architecture.model)(config).eval()
+    generator = torch.Generator().manual_seed(seed)
+    with torch.no_grad():
+        for parameter_name, value in net.named_parameters():
+            noise = torch.randn(value.shape, generator=generator)
+            value.copy_(noise * 0.3 if value.dim() > 1 else value + 0.3 * noise)
+            if value.dim() == 1 and parameter_name.endswith("bias"):
+                value.copy_(noise * 0.3)
+        with quiet():
+            net.to(dtype).save_pretrained(folder)
+    return folder
+
+
+def load(folder: Path, dtype: torch.dtype = torch.float64) -> Any:
+    """Read it as `transformers` does."""
+    with quiet():
+        kind = transformers.AutoConfig.from_pretrained(folder).architectures[0]
+        return getattr(transformers, kind).from_pretrained(folder, dtype=dtype).eval()
+
+
+def exact(net: Any) -> Any:
+    """The network with the steps of `PATCHED` in its own dtype."""
+    for module in net.modules():
+        kind = type(module).__name__
+        if kind.endswith("RMSNorm"):
+            module.forward = _rms_norm(module, offset=float(kind.startswith("Gemma")))
+        elif kind.endswith("RotaryEmbedding") and hasattr(module, "inv_freq"):
+            module.forward = _rotary(module)
+        elif hasattr(module, "scalar_embed_scale"):
+            module.embed_scale = torch.tensor(module.scalar_embed_scale, dtype=torch.float64)
+    return net
+
+
+def _rms_norm(module: nn.Module, offset: float) -> Any:
+    eps = getattr(module, "variance_epsilon", None) or module.eps
+
+    def forward(x: Tensor) -> Tensor:
+        return (module.weight + offset) * (x * torch.rsqrt(x.square().mean(-1, keepdim=True) + eps))
+
+    return forward
+
+
+def _rotary(module: nn.Module) -> Any:
+    plain, angles = module.forward, module.inv_freq.double()
+    if module.rope_type == "default":
+        theta, pairs = module.config.rope_parameters["rope_theta"], len(angles)
+        angles = theta ** -(torch.arange(pairs, dtype=torch.float64) / pairs)
+
+    def forward(x: Tensor, position_ids: Tensor, **more: Any) -> tuple[Tensor, Tensor]:
+        cos, _ = plain(x, position_ids, **more)
+        phase = position_ids[..., None].double() * angles
+        repeated = torch.cat([phase, phase], dim=-1)
+        if kinds_interleave(module):
+            repeated = phase.repeat_interleave(2, dim=-1)
+        assert repeated.shape == cos.shape
+        return repeated.cos().to(x.dtype), repeated.sin().to(x.dtype)
+
+    return forward
+
+
+def kinds_interleave(module: nn.Module) -> bool:
+    return type(module).__name__.startswith("Cohere")
+
+
+def inputs(folder: Path, *, count: int = 3, length: int = 40, seed: int = 0) -> dict[str, Tensor]:
+    """What the network is called with."""
+    config = transformers.AutoConfig.from_pretrained(folder)
+    generator = torch.Generator().manual_seed(seed)
+    if hasattr(config, "image_size"):
+        size = (count, 3, config.image_size, config.image_size)
+        return {"pixel_values": torch.randn(size, generator=generator, dtype=torch.float64)}
+    return {"input_ids": torch.randint(0, config.vocab_size, (count, length), generator=generator)}
+
+
+@torch.no_grad()
+def outputs(net: Any, given: dict[str, Tensor]) -> Tensor:
+    """Logits, or hidden states where there is no head."""
+    dtype = next(net.parameters()).dtype
+    given = {n: v.to(dtype) if v.is_floating_point() else v for n, v in given.items()}
+    with quiet():
+        out = net(**given)
+    found = out.logits if "logits" in out else out.last_hidden_state
+    return found.double()

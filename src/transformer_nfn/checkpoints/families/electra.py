@@ -1,0 +1,45 @@
+"""ELECTRA: BERT that tells replaced words, or fills them in."""
+
+from dataclasses import replace
+
+from transformer_nfn.checkpoints.families.bert import BERT, KEYS
+from transformer_nfn.checkpoints.family import Reader, WordPredictor
+
+_TOLD = "discriminator_predictions.dense"
+
+_KEYS = replace(
+    KEYS,
+    classes="Electra",
+    # Where words have another size than the stream, a projection stands between the two.
+    sizes={**KEYS.sizes, "embedding_size": "D"},
+    harmless=KEYS.harmless
+    | {"summary_activation", "summary_last_dropout", "summary_type", "summary_use_proj"},
+)
+
+PREDICTOR = WordPredictor(
+    reads="generator_predictions.dense",
+    norm="generator_predictions.LayerNorm",
+    decoder="generator_lm_head",
+    tied="embeddings.word_embeddings.weight",
+    bias="generator_lm_head.bias",
+    activation="gelu",
+)
+
+ELECTRA = replace(
+    BERT,
+    name="electra",
+    keys={"electra": _KEYS},
+    prefixes=("electra.", ""),
+    readers=(
+        Reader(PREDICTOR.reads, own=True),
+        Reader(_TOLD, own=True),
+        Reader("classifier.dense", own=True, token=0),
+        Reader("qa_outputs", own=True),
+        Reader("classifier", own=True),
+    ),
+    predictor=PREDICTOR,
+    labels=("classifier", "out_proj"),
+    poolers={"classifier.dense": "gelu", _TOLD: None},
+    pooled=("classifier.out_proj", "discriminator_predictions.dense_prediction"),
+    behind=("generator_predictions.", "generator_lm_head."),
+)
