@@ -32,6 +32,8 @@ _BASE = {
 _GROUPS = {"num_key_value_heads": 2}
 _WORDS = {"bos_token_id": 1, "eos_token_id": 2, "pad_token_id": 0}
 _DECODER = {**_BASE, **_GROUPS, **_WORDS}
+_IMAGES = {**{key: size for key, size in _BASE.items() if key != "vocab_size"}, "image_size": 12,
+           "patch_size": 4}  # fmt: skip
 _PLACES = {"max_position_embeddings": 80}
 
 
@@ -61,7 +63,9 @@ ARCHITECTURES: dict[str, Architecture] = {
             },
         },
     ),
-    "mistral": Architecture("MistralConfig", "MistralForCausalLM", {**_DECODER, "sliding_window": 8}),
+    "mistral": Architecture(
+        "MistralConfig", "MistralForCausalLM", {**_DECODER, "sliding_window": 8}
+    ),
     "qwen2": Architecture("Qwen2Config", "Qwen2ForCausalLM", _DECODER),
     "bert": Architecture("BertConfig", "BertForMaskedLM", {**_BASE, **_PLACES}),
     "roberta": Architecture("RobertaConfig", "RobertaForMaskedLM", {**_BASE, **_PLACES}),
@@ -101,12 +105,12 @@ ARCHITECTURES: dict[str, Architecture] = {
     "vit": Architecture(
         "ViTConfig",
         "ViTForImageClassification",
-        {**{k: v for k, v in _BASE.items() if k != "vocab_size"}, "image_size": 12, "patch_size": 4},
+        _IMAGES,
     ),
     "deit": Architecture(
         "DeiTConfig",
-        "DeiTForImageClassificationWithTeacher",
-        {**{k: v for k, v in _BASE.items() if k != "vocab_size"}, "image_size": 12, "patch_size": 4},
+        "DeiTForImageClassification",
+        _IMAGES,
     ),
 }  # fmt: skip
 

@@ -85,10 +85,10 @@ class Checkpoint:
         try:
             given = dict(options or {})
             kind = given.get("model_type", stated_model_type(self.files, config))
-            self.family, self.prefix = recognise(self.files.entries, str(path), family, kind)
+            self.family, self.prefix, kinds = recognise(self.files.entries, str(path), family, kind)
             stated = read_config(self.files, self.family, config)
             self.config = {**stated, **given}
-            kind = read_model_type(self.family, self.config, given, str(path))
+            kind = read_model_type(self.family, kinds, self.config, given, str(path))
             self._keys = self.family.keys[kind]
             self.blocks = soundness.count_blocks(self.files, self.family, self.block_name)
             if stated:

@@ -51,7 +51,11 @@ def stated_model_type(files: TensorFiles, given: str | Path | None) -> object:
 
 
 def read_model_type(
-    family: Family, config: Mapping[str, Any], options: Mapping[str, Any], where: str
+    family: Family,
+    possible: tuple[str, ...],
+    config: Mapping[str, Any],
+    options: Mapping[str, Any],
+    where: str,
 ) -> str:
     """The model_type of a checkpoint, which decides what the keys of its config mean.
 
@@ -59,6 +63,7 @@ def read_model_type(
 
     Args:
         family: What the names of its tensors suggest.
+        possible: Every model_type with such names.
         config: Its config.json.
         options: What the user says.
         where: What was opened.
@@ -70,9 +75,9 @@ def read_model_type(
     if family.in_metadata is not None:
         return family.model_types[0]
     kind = options.get("model_type", config.get("model_type"))
-    first = family.model_types[0]
+    first = possible[0] if len(possible) == 1 else "…"
     say = (
-        f"if it computes what {' or '.join(family.model_types)} does, as its tensors' names "
+        f"if it computes what {' or '.join(possible)} does, as its tensors' names "
         f'suggest, say --set model_type={first} (in Python options={{"model_type": "{first}"}})'
     )
     if "model_type" not in options and config.get("auto_map"):
@@ -85,7 +90,7 @@ def read_model_type(
     if kind not in family.model_types:
         raise CheckpointError(
             f"{where}: config.json says {kind!r:.60}, the tensors' names say "
-            f"{' or '.join(family.model_types)}"
+            f"{' or '.join(possible)}"
         )
     return str(kind)
 

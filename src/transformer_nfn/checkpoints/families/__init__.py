@@ -81,7 +81,7 @@ def load_family(path: str) -> Family:
 
 def recognise(
     names: Collection[str], where: str, given: Family | None = None, kind: object = None
-) -> tuple[Family, str]:
+) -> tuple[Family, str, tuple[str, ...]]:
     """The family and prefix of a file, by the names of its tensors and its model_type.
 
     Of several that fit it is the one that knows the model_type, since RoBERTa has the names of
@@ -93,6 +93,9 @@ def recognise(
         given: The family that the user says it is.
         kind: The model_type, if anybody says one.
 
+    Returns:
+        The family, what stands before its names, and every model_type with such names.
+
     Raises:
         CheckpointError: If it is none we know.
     """
@@ -101,7 +104,10 @@ def recognise(
     else:
         candidates = _fitting(FAMILIES.values(), names) or _fitting(installed(), names)
     if candidates:
-        return max(candidates, key=lambda f: (kind in f[0].model_types, len(f[0].probes)))
+        family, prefix = max(candidates, key=lambda f: (kind in f[0].model_types, len(f[0].probes)))
+        alike = [f for f, _ in candidates if len(f.probes) == len(family.probes)]
+        kinds = (kind for f in alike for kind in f.model_types)
+        return family, prefix, tuple(sorted(kinds))
     some = ", ".join(sorted(names)[:3])
     if given is not None:
         raise CheckpointError(
