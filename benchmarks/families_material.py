@@ -14,12 +14,15 @@ from typing import Any
 import torch
 import transformers
 from torch import Tensor, nn
+from transformers.models.cohere import modeling_cohere as cohere
 
 #: What `exact` replaces.
 PATCHED = (
-    "RMSNorm: float32 in all of them",
+    "RMSNorm, and the LayerNorms that are no torch module (Cohere): float32 in all of them",
     "rotary positions: cos and sin, and their frequencies where these are the default ones",
     "the scale of Gemma's words, which is a float32 buffer",
+    "softmax, where it is asked for in float32 (BLOOM, and all attention that is not fused)",
+    "Cohere's queries and keys, which turn in float32",
 )
 
 _BASE = {
@@ -102,6 +105,27 @@ ARCHITECTURES: dict[str, Architecture] = {
     "smollm3": Architecture(
         "SmolLM3Config", "SmolLM3ForCausalLM", {**_DECODER, "no_rope_layers": [1, 0]}
     ),
+    "gpt_neox": Architecture(
+        "GPTNeoXConfig", "GPTNeoXForCausalLM", {**_BASE, **_WORDS, "num_attention_heads": 3}
+    ),
+    "phi": Architecture("PhiConfig", "PhiForCausalLM", _DECODER),
+    "stablelm": Architecture(
+        "StableLmConfig",
+        "StableLmForCausalLM",
+        {**_BASE, **_WORDS, "num_attention_heads": 3, "num_key_value_heads": 1},
+    ),
+    "falcon": Architecture(
+        "FalconConfig",
+        "FalconForCausalLM",
+        {key: size for key, size in {**_BASE, **_WORDS}.items() if key != "intermediate_size"},
+    ),
+    "cohere": Architecture("CohereConfig", "CohereForCausalLM", _DECODER),
+    "bloom": Architecture(
+        "BloomConfig",
+        "BloomForCausalLM",
+        {"hidden_size": 24, "n_layer": 2, "n_head": 3, "vocab_size": 60, **_WORDS},
+    ),
+    "siglip_vision_model": Architecture("SiglipVisionConfig", "SiglipVisionModel", _IMAGES),
     "vit": Architecture(
         "ViTConfig",
         "ViTForImageClassification",
@@ -149,10 +173,14 @@ def load(folder: Path, dtype: torch.dtype = torch.float64) -> Any:
 
 def exact(net: Any) -> Any:
     """The network with the steps of `PATCHED` in its own dtype."""
+    nn.functional.softmax = _softmax
+    cohere.apply_rotary_pos_emb = _turned_neighbours
     for module in net.modules():
         kind = type(module).__name__
         if kind.endswith("RMSNorm"):
             module.forward = _rms_norm(module, offset=float(kind.startswith("Gemma")))
+        elif kind.endswith("LayerNorm") and hasattr(module, "variance_epsilon"):
+            module.forward = _layer_norm(module)
         elif kind.endswith("RotaryEmbedding") and hasattr(module, "inv_freq"):
             module.forward = _rotary(module)
         elif hasattr(module, "scalar_embed_scale"):
@@ -165,6 +193,30 @@ def _rms_norm(module: nn.Module, offset: float) -> Any:
 
     def forward(x: Tensor) -> Tensor:
         return (module.weight + offset) * (x * torch.rsqrt(x.square().mean(-1, keepdim=True) + eps))
+
+    return forward
+
+
+_SOFTMAX = nn.functional.softmax
+
+
+def _softmax(x: Tensor, dim: int | None = None, dtype: torch.dtype | None = None) -> Tensor:
+    return _SOFTMAX(x, dim=dim, dtype=None if x.dtype == torch.float64 else dtype)
+
+
+def _turned_neighbours(
+    q: Tensor, k: Tensor, cos: Tensor, sin: Tensor, unsqueeze_dim: int = 1
+) -> tuple[Tensor, Tensor]:
+    cos, sin = cos.unsqueeze(unsqueeze_dim), sin.unsqueeze(unsqueeze_dim)
+    one, two = (x * cos + cohere.rotate_half(x) * sin for x in (q, k))
+    return one, two
+
+
+def _layer_norm(module: nn.Module) -> Any:
+    def forward(x: Tensor) -> Tensor:
+        return module.weight * nn.functional.layer_norm(
+            x, x.shape[-1:], eps=module.variance_epsilon
+        )
 
     return forward
 

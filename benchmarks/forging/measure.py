@@ -25,10 +25,10 @@ LENGTH = 24
 JITTERS = 6
 #: Inputs, and their seed, on which the size of a forgery is chosen: none of the 256.
 CALIBRATION, CALIBRATED = 32, 3
-_OUTSTANDING = 8
+OUTSTANDING = 8
 #: Where one input alone is beyond the line: of 256 inputs of an honest copy with few outputs, one
 #: may seem to be if its rounding is known from few.
-_MANY = 24
+MANY = 24
 #: Beyond this multiple of the line few roundings are enough.
 _CLEAR = 1.5
 #: Below this part of the line an input does not stand out.
@@ -120,9 +120,9 @@ def apart(
         if (
             over_all <= LINE and on_one > _NEAR * LINE_ON_ONE
         ):  # it may decide, so it is measured well
-            worst = each.topk(min(_OUTSTANDING, len(each))).indices
-            for jitters in (JITTERS, _MANY):
-                again = _levels(ours, theirs, inputs[worst], head, jitters)
+            worst = each.topk(min(OUTSTANDING, len(each))).indices
+            for jitters in (JITTERS, MANY):
+                again = rounding_levels(ours, theirs, inputs[worst], head, jitters)
                 ratio = squares[worst] / torch.maximum(again, floor[worst])
                 on_one = ratio.nan_to_num(nan=torch.inf).max().sqrt().item()
                 if not LINE_ON_ONE < on_one < _CLEAR * LINE_ON_ONE:
@@ -137,7 +137,7 @@ def apart(
     return found
 
 
-def _levels(
+def rounding_levels(
     ours: Checkpoint, theirs: Checkpoint, inputs: Tensor, head: str, jitters: int
 ) -> Tensor:
     """For each input the larger of both files' mean squares, by roundings not used before."""

@@ -224,6 +224,13 @@ class Checkpoint:
         return self.name(self.family.last_norm or "")
 
     @property
+    def stream_norms(self) -> list[str]:
+        """Norms whose output is the stream itself: their scale holds its axes."""
+        if self.post_norm:
+            return self.norm_names
+        return [self.name(self.family.first_norm)] if self.family.first_norm else []
+
+    @property
     def norm_names(self) -> list[str]:
         """All norms, in the order in which tokens meet them."""
         if self.family.norms is None:

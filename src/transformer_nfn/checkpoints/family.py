@@ -108,7 +108,7 @@ class Family:
         norms: The norms of a block: before (or, post-norm, after) attention and MLP.
         norm_shifts: Norms may have a shift beside their scale.
         norm_offset: What is added to the scale that a file has for a norm.
-        first_norm: The norm of the embeddings, post-norm only.
+        first_norm: The norm of the embeddings, whose output is the stream.
         last_norm: The norm before the readers, pre-norm only.
         embeddings: What makes tokens of the inputs, step by step.
         readers: Everything else that reads from it.

@@ -67,6 +67,8 @@ class GroupElement:
         for label, part in self.parts.items():
             axis = self.spec.block.axes[label]
             for number, outer in enumerate(axis.per):
+                if outer not in other.parts:  # a free axis stays
+                    continue
                 back = KINDS[self.spec.block.axes[outer].kind].inverse(other.parts[outer])
                 part = _reindex(part, back, dim=2 + number)
             parts[label] = KINDS[axis.kind].compose(other.parts[label], part)
@@ -79,7 +81,8 @@ class GroupElement:
             axis = self.spec.block.axes[label]
             undone = KINDS[axis.kind].inverse(part)
             for number, outer in enumerate(axis.per):
-                undone = _reindex(undone, self.parts[outer], dim=2 + number)
+                if outer in self.parts:
+                    undone = _reindex(undone, self.parts[outer], dim=2 + number)
             parts[label] = undone
         return GroupElement(self.spec, parts)
 

@@ -297,10 +297,11 @@ def _check_axes(block: Block) -> None:
                 f"block {block.name!r}: axis {label!r} is reserved for {RESERVED[label]}"
             )
         for outer in axis.per:
-            if outer not in block.axes or block.axes[outer].kind is not Kind.PERMUTED:
+            kinds = (Kind.PERMUTED, Kind.FREE)
+            if outer not in block.axes or block.axes[outer].kind not in kinds:
                 raise DeclarationError(
                     f"block {block.name!r}: axis {label!r} is declared per {outer!r}, "
-                    f"which must be a permuted axis of the block"
+                    f"which must be a permuted or free axis of the block"
                 )
             if block.axes[outer].per:
                 raise DeclarationError(

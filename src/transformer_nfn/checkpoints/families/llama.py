@@ -15,7 +15,7 @@ from transformer_nfn.checkpoints.settings.rotary import (
 from transformer_nfn.checkpoints.settings.values import Settings
 from transformer_nfn.space import ROTARY, Attention, Block, GatedMlp, Half, Words, compose
 
-_INPUTS = tuple(f"self_attn.{name}_proj.bias" for name in "qkv")
+INPUTS = tuple(f"self_attn.{name}_proj.bias" for name in "qkv")
 _OUTPUT = ("self_attn.o_proj.bias",)
 _MLP = tuple(f"mlp.{name}_proj.bias" for name in ("gate", "up", "down"))
 
@@ -56,7 +56,7 @@ LLAMA_KEYS = Keys(
     blocks=32,
     classes="Llama",
     biases=(
-        Biases((*_INPUTS, *_OUTPUT), there=False, key="attention_bias"),
+        Biases((*INPUTS, *_OUTPUT), there=False, key="attention_bias"),
         Biases(_MLP, there=False, key="mlp_bias"),
     ),
     # Nothing in a Llama looks at these; the first was of the context's length in early files.
@@ -83,7 +83,7 @@ _MISTRAL_KEYS = replace(
         Joint(ROPE, "rope", lambda config, _: read_rope(config, 131072)),
         Joint(("sliding_window",), "windows", one_window(4096)),
     ),
-    biases=(Biases((*_INPUTS, *_OUTPUT, *_MLP), there=False),),
+    biases=(Biases((*INPUTS, *_OUTPUT, *_MLP), there=False),),
     harmless=LLAMA_KEYS.harmless | {"attention_bias", "mlp_bias", "pretraining_tp"},
 )
 _QWEN2_KEYS = replace(
@@ -94,7 +94,7 @@ _QWEN2_KEYS = replace(
         Joint(ROPE, "rope", lambda config, _: read_rope(config, 32768)),
         Joint(WINDOWS, "windows", qwen2_windows),
     ),
-    biases=(Biases(_INPUTS, there=True), Biases((*_OUTPUT, *_MLP), there=False)),
+    biases=(Biases(INPUTS, there=True), Biases((*_OUTPUT, *_MLP), there=False)),
     harmless=LLAMA_KEYS.harmless | {"attention_bias", "mlp_bias", "pretraining_tp"},
 )
 

@@ -1,15 +1,24 @@
 """What GPT-2, BERT, ViT and a zoo's nets share."""
 
+from typing import Any
+
 from transformer_nfn.checkpoints.family import Matrix, linear
 from transformer_nfn.checkpoints.settings.values import Settings
 from transformer_nfn.space import RELU, RESIDUAL, Attention, Block, Half, Mlp, NormPlace, compose
 
 
 def plain_block(
-    settings: Settings, place: NormPlace = NormPlace.BEFORE, *, skip: bool = True
+    settings: Settings, place: NormPlace = NormPlace.BEFORE, *, skip: bool = True, **more: Any
 ) -> Block:
-    """Attention with biases and a plain MLP, with one kind of norm in one place."""
-    attention = Attention(causal=settings.causal, windows=settings.windows)
+    """Attention with biases and a plain MLP, with one kind of norm in one place.
+
+    Args:
+        settings: Of a file.
+        place: Where the norms stand.
+        skip: Whether what is written is added to the stream.
+        more: Further fields of the attention.
+    """
+    attention = Attention(causal=settings.causal, windows=settings.windows, **more)
     mlp = Mlp(settings.activation, scales=True)
     return compose(
         # With ReLU each hidden neuron has a positive scale; with others it has none.

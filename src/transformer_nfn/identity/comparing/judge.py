@@ -93,9 +93,8 @@ def compare_writers(ours: Checkpoint, theirs: Checkpoint, found: Match) -> None:
         rows.note(found, name, ours.D)
         if other == theirs.words:
             found.words = rows.most_changed(_WORDS)
-    if ours.post_norm:
-        for name in ours.norm_names:
-            _compare_norm(ours, theirs, name, found)
+    for name in ours.stream_norms:
+        _compare_norm(ours, theirs, name, found)
 
 
 @dataclass(frozen=True)

@@ -58,7 +58,7 @@ def in_order_of(units: Units, element: GroupElement) -> Units:
             if "m" in parts:
                 inside = parts["m"].view(*parts["m"].shape, *[1] * (values.dim() - 2))
                 values = torch.take_along_dim(values, inside, dim=1)
-            found[kind] = values[heads]
+            found[kind] = values if heads is None else values[heads]
         else:
             found[kind] = values[parts["a"]] if values.dim() else values
     return found

@@ -118,6 +118,10 @@ def outside_changes(checkpoint: Checkpoint, element: NetElement) -> Iterator[tup
     if first is not None or outside is not None:
         for name in checkpoint.writers:
             yield name, moved_writer(checkpoint, name, element)
+        if not checkpoint.post_norm:  # else it is the norm that the first block reads
+            for name in checkpoint.stream_norms:
+                norm = moved_norm(checkpoint.norm(name), first, True)
+                yield from norm_tensors(checkpoint, name, *norm)
     if checkpoint.hidden_head:
         yield from _classifier_changes(checkpoint, element, last)
         return

@@ -101,7 +101,7 @@ def _check_part(part: Tensor, kind: Kind, name: str, size: int) -> None:
 
 
 def _check_basis(checkpoint: Checkpoint, basis: Tensor, name: str, *, moves_ones: bool) -> None:
-    if checkpoint.post_norm:
+    if checkpoint.stream_norms:
         sign = basis.sum().sign()  # of all of them together
         places = basis * sign
         if not ((places == 0) | (places == 1)).all() or not (

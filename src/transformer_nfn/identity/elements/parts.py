@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from math import prod
 
 from transformer_nfn.checkpoints import Checkpoint
+from transformer_nfn.space import Kind
 
 
 @dataclass(frozen=True)
@@ -24,6 +25,12 @@ class Part:
 
 def _groups(checkpoint: Checkpoint) -> int:
     return checkpoint.settings.groups
+
+
+def _heads(checkpoint: Checkpoint) -> int | None:
+    axes = checkpoint.spec.block.axes
+    movable = any(axes[label].kind is Kind.PERMUTED for label in "hgm" if label in axes)
+    return 0 if movable else None
 
 
 def _qk(checkpoint: Checkpoint) -> int:
@@ -133,7 +140,7 @@ def _basis(checkpoint: Checkpoint) -> int | None:
     found = basis_streams(checkpoint)
     if not found:
         return None
-    if checkpoint.post_norm:
+    if checkpoint.stream_norms:
         return 0
     size = checkpoint.D - (checkpoint.settings.norm == "layer")
     return len(found) * size * (size - 1) // 2
@@ -141,9 +148,7 @@ def _basis(checkpoint: Checkpoint) -> int | None:
 
 #: What the parts are, in the order in which they are listed.
 _PARTS = (
-    Part(
-        "heads", "order of heads; under grouping of groups, and of heads inside them", lambda _: 0
-    ),
+    Part("heads", "order of heads; under grouping of groups, and of heads inside them", _heads),
     Part("qk", "queries against keys: GL for each head; under RoPE a complex number a pair", _qk),
     Part("vo", "values against the output: GL for each head", _vo),
     Part("neurons", "order of hidden neurons", lambda _: 0),

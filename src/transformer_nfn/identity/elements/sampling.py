@@ -93,7 +93,7 @@ def _orthogonal(size: int, generator: torch.Generator) -> Tensor:
 
 def _basis(checkpoint: Checkpoint, generator: torch.Generator) -> Tensor:
     D = checkpoint.D
-    if checkpoint.post_norm:
+    if checkpoint.stream_norms:
         order = torch.randperm(D, generator=generator)
         sign = 1.0 - 2.0 * torch.randint(2, (), generator=generator).item()
         return torch.eye(D, dtype=torch.float64)[order] * sign

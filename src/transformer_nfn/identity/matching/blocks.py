@@ -12,7 +12,7 @@ from transformer_nfn.identity.elements.canonical import Bases, rotated
 from transformer_nfn.identity.matching.bases import find_basis
 from transformer_nfn.identity.matching.heads import between, between_pairs, match_heads
 from transformer_nfn.identity.matching.neurons import match_neurons
-from transformer_nfn.space import WeightBatch
+from transformer_nfn.space import Kind, WeightBatch
 
 
 @dataclass(frozen=True)
@@ -57,9 +57,13 @@ def match_block(
         fix_ones: Whether bases that are found here fix the ones.
     """
     spec = theirs.spec
+    moved = GroupElement.identity(spec).parts
     start = rotated(ours, bases)
     a, b = Heads.of(start), Heads.of(theirs)
     groups, inside, cost = match_heads(a, b, outputs=known)
+    outer = "g" if "g" in spec.block.axes else "h"
+    if spec.block.axes[outer].kind is Kind.FREE:
+        groups, inside = torch.arange(a.groups), torch.arange(a.Q.shape[1]).expand_as(inside)
     picked = a.pick(groups, inside)
     k = _query_key(picked, b)
     middle: Basis | None = None
@@ -72,7 +76,8 @@ def match_block(
     v = between(picked.V, b.V, *(heads.O.transpose(2, 3).flatten(1, 2) for heads in (picked, b)))
     order, scale = _neurons(start, theirs, known)
     parts: dict[str, Tensor] = {"a": order, "k": _back(k, groups), "v": _back(v, groups)}
-    parts |= {"g": groups, "m": inside} if "g" in spec.block.axes else {"h": groups}
+    parts |= {outer: groups, "m": inside}
+    parts = {label: part for label, part in parts.items() if label in moved}
     if scale is not None:
         parts["s"] = _back(scale, order)
     element = GroupElement(spec, {label: part[None, None] for label, part in parts.items()})

@@ -96,8 +96,9 @@ def run_each(
     stream = torch.stack([embed(checkpoint, inputs) for checkpoint in checkpoints])  # n s t x
     norm = layer_norm if halves[0].centred else rms_norm
     n = norm(stream, eps)
-    if one.post_norm:
-        stream = _affine(n, [c.norm(c.reading_norms(0)[0]) for c in checkpoints])
+    if one.family.first_norm:
+        stream = _affine(n, [c.norm(c.stream_norms[0]) for c in checkpoints])
+        n = n if one.post_norm else norm(stream, eps)
     for number in range(one.blocks):
         given = (blocks or {}).get(number)
         w = _weights([canonical_block(c, number) if given is None else given for c in checkpoints])

@@ -1,5 +1,6 @@
 """Attention: heads that compare tokens and carry what they find from one to another."""
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
@@ -35,6 +36,8 @@ class Attention(Part):
         turning: For each block whether positions turn; empty if they do in all.
         scale: Of the scores; 1/√D_k if None.
         softcap: Scores s become c tanh(s/c) for this c, if there is one.
+        alibi: Scores fall with the distance of the tokens, for each head at a rate of its own: no
+            head can take the place of another.
     """
 
     grouped: bool = False
@@ -42,6 +45,7 @@ class Attention(Part):
     output: str = STREAM
     output_bias: bool = True
     rotary: bool = False
+    alibi: bool = False
     rope: Rope | None = field(default=None, metadata=FUNCTION_ONLY)
     causal: bool = field(default=False, metadata=FUNCTION_ONLY)
     windows: tuple[int | None, ...] = field(default=(), metadata=FUNCTION_ONLY)
@@ -66,7 +70,7 @@ class Attention(Part):
         if not self.rotary:
             found[_SECOND[self.reads]] = found[self.reads]
         per = "g" if self.grouped else "h"
-        found[per] = permuted("groups" if self.grouped else "heads")
+        found[per] = (free if self.alibi else permuted)("groups" if self.grouped else "heads")
         if self.grouped:
             found["m"] = permuted("heads_per_group", per=per)
         found["k"] = (rotary if self.rotary else linear)("D_k", per=per)
@@ -129,12 +133,22 @@ class Attention(Part):
         if grouped:
             k, v = (shared.repeat_interleave(heads, dim=-3) for shared in (k, v))
         out = join_heads(
-            attend(q, k, v, self.sees(x.shape[-2], number), scale=self.scale, softcap=self.softcap),
+            attend(q, k, v, self._bias(q, number), scale=self.scale, softcap=self.softcap),
             w["O"].flatten(1, 2) if grouped else w["O"],
         )
         if "bO" in w:
             out = out + w["bO"].view(-1, *(1,) * (out.dim() - 2), out.shape[-1])
         return out
+
+    def _bias(self, q: Float[Tensor, "*s h t k"], number: int) -> Tensor | None:
+        """Which tokens are seen, or what is added to the scores."""
+        heads, tokens = q.shape[-3], q.shape[-2]
+        sees = self.sees(tokens, number)
+        if not self.alibi:
+            return sees
+        place = torch.arange(tokens, dtype=q.dtype)
+        bias = alibi_slopes(heads).to(q.dtype)[:, None, None] * place
+        return bias if sees is None else bias.masked_fill(~sees, -torch.inf)
 
     def sees(self, tokens: int, number: int) -> Bool[Tensor, "t u"] | None:
         """Which tokens (columns) each token (row) sees; None for all. As `transformers` counts.
@@ -151,11 +165,25 @@ class Attention(Part):
         return (back >= 0) & (back < reach) if self.causal else back.abs() <= reach
 
 
+def alibi_slopes(heads: int) -> Float[Tensor, " h"]:
+    """How fast the scores of each head fall: a geometric series, made for powers of two.
+
+    Examples:
+        >>> alibi_slopes(4)
+        tensor([0.2500, 0.0625, 0.0156, 0.0039], dtype=torch.float64)
+    """
+    whole = 2 ** int(math.log2(heads))
+    base = torch.arange(1, whole + 1, dtype=torch.float64)
+    slopes = torch.exp2(-8.0 / whole * base)
+    between = torch.arange(1, 2 * (heads - whole) + 1, 2, dtype=torch.float64)
+    return torch.cat([slopes, torch.exp2(-4.0 / whole * between)])
+
+
 def attend(
     q: Float[Tensor, "n *s h t k"],
     k: Float[Tensor, "n *s h t k"],
     v: Float[Tensor, "n *s h t v"],
-    sees: Bool[Tensor, "t u"] | None = None,
+    bias: Tensor | None = None,
     *,
     scale: float | None = None,
     softcap: float | None = None,
@@ -166,19 +194,20 @@ def attend(
         q: Queries.
         k: Keys.
         v: Values.
-        sees: Which tokens (columns) each token (row) sees; None for all.
+        bias: Which tokens (columns) each token (row) sees, or what is added to its score; None
+            for nothing.
         scale: Instead of 1/√D_k.
         softcap: Scores s become c tanh(s/c).
     """
     if softcap is not None:
         scores = q @ k.mT * (q.shape[-1] ** -0.5 if scale is None else scale)
         scores = softcap * torch.tanh(scores / softcap)
-        if sees is not None:
-            scores = scores.masked_fill(~sees, -torch.inf)
+        if bias is not None:
+            scores = scores.masked_fill(~bias, -torch.inf)
         return scores.softmax(dim=-1) @ v
     # Four axes and no more: torch's fast kernel refuses others, and what it falls back to takes
     # twice as long.
     out = F.scaled_dot_product_attention(
-        q.flatten(0, -4), k.flatten(0, -4), v.flatten(0, -4), attn_mask=sees, scale=scale
+        q.flatten(0, -4), k.flatten(0, -4), v.flatten(0, -4), attn_mask=bias, scale=scale
     )  # (n s) h t v
     return out.reshape(v.shape)

@@ -171,12 +171,12 @@ class Patches(Embedding):
     """A convolution whose steps are as long as its kernel: a token for each patch of an image."""
 
     weight: str
-    bias: str
+    bias: str | None = None
 
     @property
     def tensors(self) -> Mapping[str, str]:
         """Kernel and bias."""
-        return {self.weight: "x p q r", self.bias: "x"}
+        return {self.weight: "x p q r"} | ({self.bias: "x"} if self.bias else {})
 
     @property
     def inputs(self) -> Inputs:
@@ -185,7 +185,8 @@ class Patches(Embedding):
 
     def __call__(self, tokens: Tensor | None, inputs: Tensor, stored: Stored) -> Tensor:
         """Patches from left to right, row by row."""
-        weight, bias = (stored.read(name).double() for name in (self.weight, self.bias))
+        weight = stored.read(self.weight).double()
+        bias = stored.read(self.bias).double() if self.bias else None
         made = F.conv2d(inputs.double(), weight, bias, stride=weight.shape[-1])
         return made.flatten(2).transpose(1, 2)
 

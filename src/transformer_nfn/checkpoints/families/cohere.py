@@ -1,0 +1,53 @@
+"""Cohere's Command: a gated MLP beside the attention, pairs of neighbours turn, scaled logits."""
+
+from dataclasses import replace
+
+from torch import Tensor
+
+from transformer_nfn.checkpoints.families.llama import LLAMA, LLAMA_KEYS
+from transformer_nfn.checkpoints.families.sidebyside import gated_parallel_block
+from transformer_nfn.checkpoints.settings.keys import Joint, Key
+from transformer_nfn.checkpoints.settings.rotary import ROPE, read_rope
+from transformer_nfn.checkpoints.settings.values import Settings
+
+_OTHERS = ("rms_norm_eps", "pretraining_tp", "tie_word_embeddings")
+_LOGITS = 0.0625
+
+_KEYS = replace(
+    LLAMA_KEYS,
+    classes="Cohere",
+    fixed={"norm": "layer"},
+    matter=(
+        *(key for key in LLAMA_KEYS.matter if key.name not in _OTHERS),
+        Key("layer_norm_eps", "eps", float, 1e-5),
+        Key("tie_word_embeddings", "tied", bool, True),
+        Key("logit_scale", "flags", float, _LOGITS),
+    ),
+    joint=(
+        Joint(
+            ROPE,
+            "rope",
+            lambda config, _: read_rope(config, 8192, theta=500000.0, interleaved=True),
+        ),
+    ),
+    supported={"use_qk_norm": False},
+    blocks=40,
+    harmless=LLAMA_KEYS.harmless | {"pretraining_tp"},
+)
+
+
+def _scaled(logits: Tensor, settings: Settings) -> Tensor:
+    scale: float = settings.flag("logit_scale") or _LOGITS
+    return logits * scale
+
+
+COHERE = replace(
+    LLAMA,
+    name="cohere",
+    keys={"cohere": _KEYS},
+    block_of=gated_parallel_block,
+    norms=("input_layernorm", "input_layernorm"),
+    readers=tuple(
+        replace(reader, after=_scaled) if reader.tied else reader for reader in LLAMA.readers
+    ),
+)

@@ -1,0 +1,54 @@
+"""The image tower of SigLIP by itself: a ViT without a class token, under other names."""
+
+from dataclasses import replace
+
+from transformer_nfn.checkpoints.families.residual import plain_block
+from transformer_nfn.checkpoints.families.vit import KEYS
+from transformer_nfn.checkpoints.family import Family, linear
+from transformer_nfn.checkpoints.settings.keys import ACTIVATIONS, Key
+from transformer_nfn.space import Patches, Positions
+
+_PATCHES, _PLACES = "embeddings.patch_embedding.weight", "embeddings.position_embedding.weight"
+_OTHERS = ("hidden_act", "layer_norm_eps", "pooler_act", "encoder_stride")
+
+_KEYS = replace(
+    KEYS,
+    matter=(
+        *(key for key in KEYS.matter if key.name not in _OTHERS),
+        Key("hidden_act", "activation", str, "gelu_pytorch_tanh", same=ACTIVATIONS),
+        Key("layer_norm_eps", "eps", float, 1e-6),
+        Key("vision_use_head", "flags", bool, True),
+    ),
+    sizes={
+        "hidden_size": "D",
+        "intermediate_size": "D_A",
+        "num_hidden_layers": "blocks",
+        "patch_size": (_PATCHES, 2),
+        "num_channels": (_PATCHES, 1),
+    },
+    classes="SiglipVision",
+    biases=(),
+)
+
+#: Its head, attention from a learned query, reads the stream and is none of our parts: the basis of
+#: the stream is held, and the head's tensors must agree as they are.
+SIGLIP = Family(
+    name="siglip_vision_model",
+    keys={"siglip_vision_model": _KEYS},
+    prefixes=("vision_model.", ""),
+    probes=("encoder.layers.0.self_attn.q_proj.weight", "embeddings.patch_embedding.bias"),
+    block="encoder.layers.{}.",
+    block_of=plain_block,
+    matrices=(
+        linear("self_attn.q_proj", "Q", "h k x"),
+        linear("self_attn.k_proj", "K", "h k x"),
+        linear("self_attn.v_proj", "V", "h v x"),
+        linear("self_attn.out_proj", "O", "x h v", "bO"),
+        linear("mlp.fc1", "A", "a x", "bA"),
+        linear("mlp.fc2", "B", "x a", "bB"),
+    ),
+    norms=("layer_norm1", "layer_norm2"),
+    last_norm="post_layernorm",
+    embeddings=(Patches(_PATCHES, "embeddings.patch_embedding.bias"), Positions(_PLACES)),
+    ignored=("embeddings.position_ids",),
+)
