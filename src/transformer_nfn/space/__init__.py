@@ -45,7 +45,7 @@ from transformer_nfn.space.parts.embedding import (
 )
 from transformer_nfn.space.parts.half import Half, NormPlace
 from transformer_nfn.space.parts.mlp import GatedMlp, Mlp, unit_neurons
-from transformer_nfn.space.parts.part import Part
+from transformer_nfn.space.parts.part import Part, Unit
 from transformer_nfn.space.parts.rotary import Rope
 from transformer_nfn.space.rowview import RowView
 from transformer_nfn.space.spec import BlockSpec
@@ -93,6 +93,7 @@ __all__ = [
     "Scaled",
     "ShapeError",
     "TokenTypes",
+    "Unit",
     "UnknownFunctionError",
     "WeightBatch",
     "Words",

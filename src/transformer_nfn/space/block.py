@@ -11,6 +11,7 @@ from torch import Tensor
 from transformer_nfn.space.axes import RESERVED, Axis, Index, Kind, parse_indices
 from transformer_nfn.space.errors import DeclarationError
 from transformer_nfn.space.parts.half import Half, NormPlace
+from transformer_nfn.space.parts.part import Unit
 
 #: What a block computes: (tensors of one block, tokens "n t x", epsilon of its norms) -> tokens.
 BlockFunction = Callable[[Mapping[str, Tensor], Tensor, float], Tensor]
@@ -111,6 +112,11 @@ class Block:
             for name in half.part.writers
             if name in self.tensors
         }
+
+    @cached_property
+    def units(self) -> Mapping[str, Unit]:
+        """What its function is made of, by name."""
+        return {name: unit for half in self.halves for name, unit in half.part.units.items()}
 
     @property
     def pointwise(self) -> tuple[str, ...]:

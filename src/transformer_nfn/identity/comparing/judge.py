@@ -173,7 +173,7 @@ def compare_block(
     )
     squares = squared_distances(moved, pair.theirs)
     suspected: dict[str, Collection[int]] = {}
-    for residual in judged_units(squares, expected, pair.theirs.spec.sizes["D"]):
+    for residual in judged_units(squares, expected, pair.theirs.spec):
         beyond = not residual.ratio <= 1
         if beyond and _shared_values(moved, pair.theirs, residual, expected, squares):
             found.by_products.append(f"{pair.place}: V O of heads that look alike")

@@ -2,6 +2,7 @@
 
 from transformer_nfn.checkpoints import Checkpoint
 from transformer_nfn.identity.comparing.residuals import Residual
+from transformer_nfn.space import Unit
 
 
 def unit_name(checkpoint: Checkpoint, place: str, residual: Residual) -> str:
@@ -16,28 +17,23 @@ def unit_name(checkpoint: Checkpoint, place: str, residual: Residual) -> str:
         if residual.leans:
             return f"{place}, in one direction"
         return place if residual.unit is None else f"{place}, row {residual.unit}"
+    unit = checkpoint.spec.block.units.get(residual.kind)
     names = []
     for matrix in checkpoint.family.matrices:
-        for tensor in residual.kind.split():
+        for tensor in unit.tensors if unit else residual.kind.split():
             if tensor in matrix.tensors:
                 names.append(place + matrix.weight)
             elif tensor == matrix.bias_tensor:
                 names.append(place + (matrix.bias or matrix.weight))
-    which = _which(checkpoint, residual)
+    which = "in one direction" if residual.leans else _which(checkpoint, residual, unit)
     return " and ".join(dict.fromkeys(names)) + (f", {which}" if which else "")
 
 
-def _which(checkpoint: Checkpoint, residual: Residual) -> str:
-    if residual.kind in ("bO", "bB", "bdown"):
+def _which(checkpoint: Checkpoint, residual: Residual, unit: Unit | None) -> str:
+    if unit is None or not unit.labels:
         return ""
-    heads = residual.kind in ("Q K", "V O")
-    if residual.leans:
-        return "in one direction"
+    what = "neuron" if unit.labels == ("a",) else "head"
     if residual.unit is None:
-        return "all heads together" if heads else "all neurons together"
-    if not heads:
-        return f"neuron {residual.unit}"
-    pairs = 1
-    if residual.kind == "Q K" and checkpoint.settings.rope is not None:
-        pairs = checkpoint.spec.sizes["D_k"] // 2
-    return f"head {residual.unit // pairs}"
+        return f"all {what}s together"
+    pairs = checkpoint.spec.size("k") // 2 if unit.pairs else 1
+    return f"{what} {residual.unit // pairs}"

@@ -12,7 +12,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from transformer_nfn.identity.comparing.units import Units, numbers_in
+from transformer_nfn.identity.comparing.units import Units
+from transformer_nfn.space import BlockSpec
 
 #: What many numbers together may be off by, in multiples of what rounding does to both files.
 POOLED = 1.4
@@ -76,10 +77,10 @@ def judged(
     return found
 
 
-def judged_units(squares: Units, expected: Units, D: int) -> list[Residual]:
+def judged_units(squares: Units, expected: Units, spec: BlockSpec) -> list[Residual]:
     """The same for all kinds of units of a block."""
-    return [
-        residual
-        for kind in squares
-        for residual in judged(kind, squares[kind], expected[kind], numbers_in(kind, D))
-    ]
+    found = []
+    for kind, unit in spec.block.units.items():
+        numbers = 1 if unit.single else spec.sizes["D"]  # at the least
+        found += judged(kind, squares[kind], expected[kind], numbers)
+    return found

@@ -1,19 +1,17 @@
-"""A block as the units that its function is made of, and the distance between two of them.
+"""The units that a block's function is made of, and the distance between those of two blocks.
 
-Each unit is taken in the form that the function sees, which no symmetry of the block changes: a
-head's Q Kᵀ and V O (under RoPE Q Kᵀ for each pair of coordinates, as a complex product), what a
-neuron reads and what it writes, and where a scale may move between the two, their product. So an
-error cannot hide in a factor that is small, or behind a neuron that is large.
+Which they are, and the form that the function sees of them, is for the parts of the block to say.
 """
 
 from collections.abc import Collection, Mapping
+from math import prod
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
 from transformer_nfn.group import GroupElement
-from transformer_nfn.space import Kind, WeightBatch
+from transformer_nfn.space import WeightBatch
 
 #: A number for each unit, by the kind of unit: ``"Q K"``, ``"V O"``, ``"A"``, ``"up down"``, …
 Units = dict[str, Tensor]
@@ -23,13 +21,14 @@ Factors = tuple[Tensor, ...]
 
 def squared_distances(ours: WeightBatch, theirs: WeightBatch) -> Units:
     """The squared distance of each unit of two canonical blocks in the same coordinates."""
-    a, b = _factors(_block(ours)), _factors(_block(theirs))
-    return {
-        kind: product_squares(a[kind], b[kind], pairs=_in_pairs(theirs, kind))
-        if len(b[kind]) == 2
-        else (a[kind][0] - b[kind][0]).square().sum(dim=-2).squeeze(-1)
-        for kind in b
-    }
+    one, two, found = _block(ours), _block(theirs), {}
+    for kind, unit in theirs.spec.block.units.items():
+        a, b = unit.factors(one), unit.factors(two)
+        if len(b) == 2:
+            found[kind] = product_squares(a, b, pairs=unit.pairs)
+        else:
+            found[kind] = (a[0] - b[0]).square().sum(dim=-2).squeeze(-1)
+    return found
 
 
 def expected_squares(block: WeightBatch, variances: WeightBatch) -> Units:
@@ -39,39 +38,35 @@ def expected_squares(block: WeightBatch, variances: WeightBatch) -> Units:
         block: Its canonical weights.
         variances: `variance.block_variances` of it.
     """
-    sizes, offs = _factors(_block(block)), _factors(_block(variances))
-    return {
-        kind: expected_product_squares(sizes[kind], offs[kind], pairs=_in_pairs(block, kind))
-        if len(sizes[kind]) == 2
-        else offs[kind][0].sum(dim=-2).squeeze(-1)
-        for kind in sizes
-    }
+    weights, off, found = _block(block), _block(variances), {}
+    for kind, unit in block.spec.block.units.items():
+        sizes, offs = unit.factors(weights), unit.factors(off)
+        if len(sizes) == 2:
+            found[kind] = expected_product_squares(sizes, offs, pairs=unit.pairs)
+        else:
+            found[kind] = offs[0].sum(dim=-2).squeeze(-1)
+    return found
 
 
 def in_order_of(units: Units, element: GroupElement) -> Units:
     """The first block's numbers in the order in which an element puts its units."""
     parts = {label: part[0, 0] for label, part in element.parts.items()}
-    heads = parts.get("h", parts.get("g"))
     found = {}
     for kind, values in units.items():
-        if kind in ("Q K", "V O"):
-            if "m" in parts:
-                inside = parts["m"].view(*parts["m"].shape, *[1] * (values.dim() - 2))
-                values = torch.take_along_dim(values, inside, dim=1)
-            found[kind] = values if heads is None else values[heads]
-        else:
-            found[kind] = values[parts["a"]] if values.dim() else values
+        labels = element.spec.block.units[kind].labels
+        if len(labels) == 2 and labels[1] in parts:
+            inside = parts[labels[1]]
+            inside = inside.view(*inside.shape, *[1] * (values.dim() - 2))
+            values = torch.take_along_dim(values, inside, dim=1)
+        if labels and labels[0] in parts:
+            values = values[parts[labels[0]]]
+        found[kind] = values
     return found
 
 
 def both(ours: Units, theirs: Units) -> Units:
     """What rounding does to either of two blocks."""
     return {kind: ours[kind] + theirs[kind] for kind in theirs}
-
-
-def numbers_in(kind: str, D: int) -> int:
-    """Of how many independent numbers a unit is made, at the least."""
-    return 1 if kind == "bA" else D
 
 
 def with_units_of(
@@ -87,31 +82,25 @@ def with_units_of(
         theirs: The block.
         ours: Where the units come from.
         suspected: Which units, by kind, counted through.
-        heads: Whether units of Q K are whole heads, also where RoPE has them in pairs.
+        heads: Whether units that are counted in pairs are given whole.
     """
     block = {name: tensor.clone() for name, tensor in theirs.tensors.items()}
-    for kind, units in suspected.items():
-        for name in ("A", "bA", "B") if kind == "A B" else kind.split():
-            labels = [index.label for index in theirs.spec.block.tensors[name]]
-            counted = [axis for axis, label in enumerate(labels) if label in "hgma"]
-            shape = [size if i in counted else 1 for i, size in enumerate(ours[name].shape[3:])]
+    declared, spec = theirs.spec.block, theirs.spec
+    for kind, numbers in suspected.items():
+        unit = declared.units[kind]
+        pairs = spec.size("k") // 2 if unit.pairs and not heads else 1
+        whole = [number // pairs for number in numbers]
+        for name in unit.tensors:
+            own = [index.label for index in declared.tensors[name]]
+            # Of a group that shares a key the units are more than the keys.
+            inner = prod(spec.size(label) for label in unit.labels if label not in own)
+            shape = [spec.size(label) if label in unit.labels else 1 for label in own]
             chosen = torch.zeros(shape, dtype=torch.bool)
-            chosen.view(-1)[_places(theirs, name, kind, units, heads)] = True
+            chosen.view(-1)[
+                [number // inner for number in whole] if unit.labels else slice(None)
+            ] = True
             block[name] = torch.where(chosen, ours[name], block[name])
     return WeightBatch(theirs.spec, block)
-
-
-def _places(
-    batch: WeightBatch, name: str, kind: str, units: Collection[int], whole: bool
-) -> list[int]:
-    """Which heads, groups or neurons of a tensor the units of a kind are."""
-    sizes = batch.spec.sizes
-    if kind not in ("Q K", "V O"):
-        return sorted(units)
-    pairs = sizes["D_k"] // 2 if _in_pairs(batch, kind) and not whole else 1
-    heads = {unit // pairs for unit in units}
-    inner = 1 if name in ("Q", "O") else sizes.get("heads_per_group", 1)
-    return sorted({head // inner for head in heads})
 
 
 def product_squares(ours: Factors, theirs: Factors, *, pairs: bool = False) -> Float[Tensor, "*u"]:
@@ -150,34 +139,6 @@ def expected_product_squares(
     return each if pairs else each.sum(dim=-1)
 
 
-def _factors(block: Mapping[str, Tensor]) -> dict[str, tuple[Tensor, ...]]:
-    """For each kind of unit what it reads, and what it writes if only their product counts.
-
-    Both are "… x k", and the last axis is summed over.
-    """
-    Q, K, V, O = (block[name] for name in "QKVO")
-    if Q.dim() == 3:
-        Q, O = Q.unsqueeze(1), O.unsqueeze(1)
-    found: dict[str, tuple[Tensor, ...]] = {
-        "Q K": (Q, K.unsqueeze(1)),  # g m z k, g 1 z k
-        "V O": (V.unsqueeze(1), O.mT),  # g 1 z v, g m x v
-    }
-    if "gate" in block:
-        found["gate"] = (block["gate"].T.unsqueeze(-1),)  # a z 1
-        found["up down"] = block["up"].movedim(0, 1), block["down"].mT  # a z 1, a x 1
-    elif block["A"].dim() == 3:  # a scale may move between A and B
-        reads = torch.cat([block["A"].movedim(0, 1), block["bA"].unsqueeze(-2)], dim=-2)
-        found["A B"] = reads, block["B"].mT
-    else:
-        found["A"] = (block["A"].T.unsqueeze(-1),)
-        found["bA"] = (block["bA"][:, None, None],)
-        found["B"] = (block["B"].unsqueeze(-1),)
-    for name in ("bO", "bB", "bdown"):
-        if name in block:
-            found[name] = (block[name].unsqueeze(-1),)
-    return found
-
-
 def as_complex(tensor: Float[Tensor, "*u k"]) -> Tensor:
     """The pairs (j, j + D_k/2) as complex numbers."""
     return torch.complex(*(half.contiguous() for half in tensor.chunk(2, dim=-1)))
@@ -190,10 +151,6 @@ def _size(factor: Tensor) -> Tensor:
 def _pair_sums(sums: Float[Tensor, "*u k"]) -> Float[Tensor, "*u j"]:
     first, second = sums.chunk(2, dim=-1)
     return first + second
-
-
-def _in_pairs(batch: WeightBatch, kind: str) -> bool:
-    return kind == "Q K" and batch.spec.block.axes["k"].kind is Kind.ROTARY
 
 
 def _block(batch: WeightBatch) -> dict[str, Tensor]:

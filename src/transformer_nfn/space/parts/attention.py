@@ -11,7 +11,15 @@ from torch.nn import functional as F
 
 from transformer_nfn.space.axes import Axis, free, linear, permuted, rotary
 from transformer_nfn.space.functions import join_heads, per_head, with_bias_row
-from transformer_nfn.space.parts.part import FUNCTION_ONLY, STREAM, TINY, WITH_BIAS_ROW, Part
+from transformer_nfn.space.parts.part import (
+    FUNCTION_ONLY,
+    STREAM,
+    TINY,
+    WITH_BIAS_ROW,
+    Part,
+    Unit,
+    row_unit,
+)
 from transformer_nfn.space.parts.rotary import Rope, turned
 
 #: What stands for the stream of the keys in Q Kᵀ, where that of the queries has this label.
@@ -107,6 +115,26 @@ class Attention(Part):
             "QK": f"Q {tensors['Q']}, K {of_keys} -> {read} {second}",
             "VO": f"V {of_values}, O {tensors['O']} -> {value} {self.output}",
         }
+
+    @property
+    def units(self) -> Mapping[str, Unit]:
+        """Q Kᵀ and V O of each head; under rotary positions Q Kᵀ of each pair of coordinates."""
+        labels = ("g", "m") if self.grouped else ("h",)
+
+        def looks(w: Mapping[str, Tensor]) -> tuple[Tensor, Tensor]:
+            return self._each_head(w["Q"]), w["K"].unsqueeze(1)  # g m z k, g 1 z k
+
+        def values(w: Mapping[str, Tensor]) -> tuple[Tensor, Tensor]:
+            return w["V"].unsqueeze(1), self._each_head(w["O"]).mT  # g 1 z v, g m x v
+
+        found = {
+            "Q K": Unit(("Q", "K"), labels, looks, pairs=self.rotary),
+            "V O": Unit(("V", "O"), labels, values),
+        }
+        return found | ({"bO": row_unit("bO")} if self.output_bias else {})
+
+    def _each_head(self, tensor: Tensor) -> Float[Tensor, "g m x k"]:
+        return tensor if self.grouped else tensor.unsqueeze(1)
 
     def stored_places(self, label: str, size: int) -> Tensor | None:
         """Pairs that turn together stand at j and j + D_k/2, wherever a file has them."""

@@ -3,13 +3,14 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+import torch
 from jaxtyping import Float
 from torch import Tensor
 
 from transformer_nfn.space.axes import Axis, free, linear, permuted, scaled
 from transformer_nfn.space.functions import per_net, with_bias_row
 from transformer_nfn.space.parts.activations import ACTIVATIONS, HOMOGENEOUS
-from transformer_nfn.space.parts.part import STREAM, TINY, WITH_BIAS_ROW, Part
+from transformer_nfn.space.parts.part import STREAM, TINY, WITH_BIAS_ROW, Part, Unit, row_unit
 
 
 @dataclass(frozen=True)
@@ -56,6 +57,22 @@ class Mlp(Part):
         if self._scale:
             return {"A": f"{self.input} a s", "B": "a s* x", "bA": "a s", "bB": "x"}
         return {"A": f"{self.input} a", "B": "a x", "bA": "a", "bB": "x"}
+
+    @property
+    def units(self) -> Mapping[str, Unit]:
+        """What a neuron reads and what it writes; where a scale may move, their product."""
+        bias = {"bB": row_unit("bB")}
+        if self._scale:
+            return {"A B": Unit(("A", "bA", "B"), ("a",), self._both)} | bias
+        return {
+            "A": Unit(("A",), ("a",), lambda w: (w["A"].T.unsqueeze(-1),)),
+            "bA": Unit(("bA",), ("a",), lambda w: (w["bA"][:, None, None],), single=True),
+            "B": Unit(("B",), ("a",), lambda w: (w["B"].unsqueeze(-1),)),
+        } | bias
+
+    def _both(self, w: Mapping[str, Tensor]) -> tuple[Tensor, Tensor]:
+        reads = torch.cat([w["A"].movedim(0, 1), w["bA"].unsqueeze(-2)], dim=-2)
+        return reads, w["B"].mT  # a x 1, a x 1
 
     def with_unit_output(self, w: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """|B|² + |bB|² gets 1."""
@@ -132,6 +149,20 @@ class GatedMlp(Part):
         scale, dual = (" s", " s*") if self.scales else ("", "")
         found = {"gate": f"{self.reads} a", "up": f"{self.reads} a{scale}", "down": f"a{dual} x"}
         return found | ({"bdown": "x"} if self.bias_row else {})
+
+    @property
+    def units(self) -> Mapping[str, Unit]:
+        """What a neuron's gate reads, and the product of its linear branch and what it writes."""
+
+        def both(w: Mapping[str, Tensor]) -> tuple[Tensor, Tensor]:
+            up = w["up"].view(*w["up"].shape[:2], 1).movedim(0, 1)  # a z 1
+            return up, w["down"].view(up.shape[0], 1, -1).mT  # a x 1
+
+        found = {
+            "gate": Unit(("gate",), ("a",), lambda w: (w["gate"].T.unsqueeze(-1),)),
+            "up down": Unit(("up", "down"), ("a",), both),
+        }
+        return found | ({"bdown": row_unit("bdown")} if self.bias_row else {})
 
     def __call__(
         self, w: Mapping[str, Tensor], x: Float[Tensor, "n *s t x"], number: int = 0

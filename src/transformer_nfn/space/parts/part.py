@@ -1,7 +1,8 @@
 """What every part of a block has."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from types import MappingProxyType
 from typing import ClassVar
 
@@ -17,6 +18,35 @@ TINY = 1e-30
 
 #: Of a field of a part that changes its function, but none of its tables.
 FUNCTION_ONLY: Mapping[str, bool] = MappingProxyType({"function only": True})
+
+
+@dataclass(frozen=True)
+class Unit:
+    """One kind of what a part's function is made of, in the form that the function sees.
+
+    No symmetry of the part changes that form but for the order of the units, so two networks can be
+    compared in it: nothing hides in a factor that is small, or behind a unit that is large.
+
+    Attributes:
+        tensors: Those whose numbers it is made of.
+        labels: The axes that count the units; none if there is but one.
+        factors: Of the part's tensors what each unit reads, "… x k", and if only the product P Rᵀ
+            counts the second factor, "… y k". The last axis is summed over.
+        pairs: The coordinates (j, j + k/2) are complex numbers, each a product and a unit of its
+            own.
+        single: A unit is one number.
+    """
+
+    tensors: tuple[str, ...]
+    labels: tuple[str, ...]
+    factors: Callable[[Mapping[str, Tensor]], tuple[Tensor, ...]]
+    pairs: bool = False
+    single: bool = False
+
+
+def row_unit(tensor: str) -> Unit:
+    """A vector of the stream, such as the bias of what is written."""
+    return Unit((tensor,), (), lambda w: (w[tensor].unsqueeze(-1),))
 
 
 class Part(ABC):
@@ -52,6 +82,11 @@ class Part(ABC):
     def products(self) -> Mapping[str, str]:
         """Contractions of two of its tensors that layers read beside them."""
         return {}
+
+    @property
+    @abstractmethod
+    def units(self) -> Mapping[str, Unit]:
+        """What its function is made of, by a name: of the tensors, in most cases."""
 
     def reading_axis(self, reader: str) -> int:
         """Which axis of a reader is the one it reads with, counted from the last, which is -1."""
