@@ -120,6 +120,7 @@ ARCHITECTURES: dict[str, Architecture] = {
         {key: size for key, size in {**_BASE, **_WORDS}.items() if key != "intermediate_size"},
     ),
     "cohere": Architecture("CohereConfig", "CohereForCausalLM", _DECODER),
+    "qwen3": Architecture("Qwen3Config", "Qwen3ForCausalLM", {**_DECODER, "head_dim": 8}),
     "bloom": Architecture(
         "BloomConfig",
         "BloomForCausalLM",

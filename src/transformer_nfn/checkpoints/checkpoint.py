@@ -446,6 +446,12 @@ class Checkpoint:
                 tensors[name] = torch.zeros(self.spec.shape(name), dtype=tensors["Q"].dtype)
         return WeightBatch(self.spec, {n: t[None, None, None] for n, t in tensors.items()})
 
+    def tensor(self, number: int, name: str) -> Tensor:
+        """One declared tensor of a block, in float64."""
+        matrix = next(matrix for matrix in self.family.matrices if name in matrix.tensors)
+        found = unpack(self.files, self.spec, self.block_name(number), matrix, torch.float64)
+        return found[name]
+
     def batch(self, dtype: torch.dtype | None = torch.float32) -> WeightBatch:
         """All blocks in one batch of one network, as layers take them."""
         blocks = [self.block(number, dtype) for number in range(self.blocks)]

@@ -27,6 +27,7 @@ class Matrix:
             a head together, ``"x (h k + h k + h v)"`` all queries before all keys.
         bias: The bias' name on disk; it may be absent.
         bias_tensor: The declared tensor the bias is. None: the last input row of `tensors`.
+        offset: What is added to the numbers on disk.
     """
 
     weight: str
@@ -34,6 +35,7 @@ class Matrix:
     axes: str
     bias: str | None = None
     bias_tensor: str | None = None
+    offset: float = 0.0
 
 
 def linear(name: str, tensors: str, axes: str, bias_tensor: str | None = None) -> Matrix:

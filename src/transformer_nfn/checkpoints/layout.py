@@ -99,10 +99,13 @@ def unpack(
     """
     weight = files.read(block + matrix.weight)
     dtype = dtype or weight.dtype
+    weight = weight.to(dtype)
+    if matrix.offset and files.values:
+        weight = weight + matrix.offset
     layout, bias = Layout.of(matrix), None
     if matrix.bias and block + matrix.bias in files:
         bias = files.read(block + matrix.bias).to(dtype)
-    weights = layout.split(spec, weight.to(dtype))
+    weights = layout.split(spec, weight)
     rows = None
     if bias is not None and not matrix.bias_tensor:
         rows = layout.without_stream().split(spec, bias)
@@ -162,7 +165,8 @@ def pack(
             value = value.narrow(axis, 0, D)
         parts.append(_to_disk(spec, value, _on_disk(labels, stored), stored))
     name = block + matrix.weight
-    packed = {name: layout.join(spec, parts).reshape(files.entry(name).shape)}
+    joined = layout.join(spec, parts) - matrix.offset
+    packed = {name: joined.reshape(files.entry(name).shape)}
     if matrix.bias and block + matrix.bias in files:
         if matrix.bias_tensor:
             flat = batch[matrix.bias_tensor][0, 0, 0]
@@ -183,6 +187,8 @@ def weight_shape(spec: BlockSpec, matrix: Matrix, *, joined: bool) -> tuple[int,
     layout = Layout.of(matrix)
     if not joined:
         return tuple(spec.size(label) for label in layout.parts[0])
+    if not {"x", "z"} & set(matrix.axes.replace("(", " ").split()):  # it touches no stream
+        return bias_shape(spec, matrix, own=False)
     others, D = bias_shape(spec, matrix, own=False)[0], spec.sizes["D"]
     return (D, others) if matrix.axes.startswith("x") else (others, D)
 
@@ -202,8 +208,8 @@ def bias_shape(spec: BlockSpec, matrix: Matrix, *, own: bool = True) -> tuple[in
 
 
 def _declared(spec: BlockSpec, tensor: str) -> list[str]:
-    """Labels of a tensor as declared; a neuron's scale is no axis on disk."""
-    return [index.label for index in spec.block.tensors[tensor] if index.label != "s"]
+    """Labels of a tensor as declared; scales are no axes on disk."""
+    return [index.label for index in spec.block.tensors[tensor] if index.label not in "si"]
 
 
 def _on_disk(declared: Sequence[str], stored: Sequence[str]) -> list[str]:

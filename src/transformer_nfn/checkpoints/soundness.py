@@ -70,6 +70,8 @@ def read_spec(files: TensorFiles, family: Family, block: str, settings: Settings
     D_k, D_v = _head_sizes(files, block, (first, output), D, heads, groups)
     sizes = {"D": D, "D_k": D_k, "D_v": D_v, "D_A": D_A}
     declared = family.block_of(settings)
+    if "j" in declared.axes:
+        sizes["pairs"] = D_k // 2
     if "g" in declared.axes:
         sizes |= {"groups": groups, "heads_per_group": heads // groups}
     else:

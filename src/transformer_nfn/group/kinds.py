@@ -213,10 +213,45 @@ class Scaled:
         return (rows / scale if dual else rows * scale).to(rows.dtype)
 
 
+class Signed:
+    """Signs, one for each pair (j, j + s/2); the same on the dual axis."""
+
+    def part_shape(self, size: int) -> tuple[int, ...]:
+        """One sign for each pair."""
+        return (size // 2,)
+
+    def identity(self, outer: tuple[int, ...], size: int) -> Tensor:
+        """All ones."""
+        return torch.ones((*outer, size // 2), dtype=torch.float64)
+
+    def sample(
+        self,
+        outer: tuple[int, ...],
+        size: int,
+        generator: torch.Generator,
+        matrices: MatrixSampler,
+    ) -> Tensor:
+        """Each with probability one half."""
+        return 1.0 - 2.0 * torch.randint(2, (*outer, size // 2), generator=generator).double()
+
+    def compose(self, first: Tensor, second: Tensor) -> Tensor:
+        """The product."""
+        return first * second
+
+    def inverse(self, part: Tensor) -> Tensor:
+        """Itself."""
+        return part
+
+    def act(self, rows: Tensor, part: Tensor, dual: bool) -> Tensor:
+        """Both coordinates of a pair get its sign."""
+        return rows * torch.cat([part, part], dim=-1).to(rows.dtype).unsqueeze(-2)
+
+
 #: The kinds the group acts on; free axes have none.
 KINDS: dict[Kind, KindAction] = {
     Kind.PERMUTED: Permuted(),
     Kind.LINEAR: Linear(),
     Kind.ROTARY: Rotary(),
+    Kind.SIGNED: Signed(),
     Kind.SCALED: Scaled(),
 }

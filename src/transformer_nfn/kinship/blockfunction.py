@@ -14,7 +14,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from transformer_nfn.checkpoints import Checkpoint, CheckpointError
-from transformer_nfn.space import ACTIVATIONS, Rope, UnknownFunctionError
+from transformer_nfn.space import ACTIVATIONS, Rope, UnknownFunctionError, rms_norm
 
 #: Bytes of a matrix that are in memory at a time; they stay in the processor's cache as well.
 SLICE = 2**22
@@ -59,6 +59,8 @@ def attention_of(checkpoint: Checkpoint, number: int, plain: Float[Tensor, "p x"
     q = total("Q").view(count, groups, heads // groups, -1)  # t g m k
     rope = checkpoint.settings.rope
     k = (parts["K"][0] if rope is None else total("K")).view(count, groups, -1)
+    if "nQ" in checkpoint.spec.block.tensors:
+        q, k = (_normed(checkpoint, number, *pair) for pair in ((q, "nQ"), (k, "nK")))
     if rope is not None:
         q, k = _turned(q, rope), _turned(k, rope)
     weights = _weights(q, k, causal=checkpoint.settings.causal)
@@ -158,6 +160,12 @@ def _write(
     if matrix.bias and name + matrix.bias in checkpoint.files:
         return out, checkpoint.files.read(name + matrix.bias).to(out.dtype)
     return out, out.new_zeros(out.shape[1])
+
+
+def _normed(checkpoint: Checkpoint, number: int, x: Tensor, tensor: str) -> Tensor:
+    """Queries or keys after the norm of each head."""
+    scale = checkpoint.tensor(number, tensor).to(x.dtype).flatten()
+    return rms_norm(x, checkpoint.settings.eps) * scale
 
 
 def _weights(

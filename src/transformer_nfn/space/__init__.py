@@ -12,6 +12,7 @@ from transformer_nfn.space.axes import (
     permuted,
     rotary,
     scaled,
+    signed,
 )
 from transformer_nfn.space.balancing import Balanced, balance
 from transformer_nfn.space.block import Block, BlockFunction, Factor, Product, compose, declare
@@ -111,6 +112,7 @@ __all__ = [
     "rms_norm",
     "rotary",
     "scaled",
+    "signed",
     "sine_positions",
     "unit_neurons",
 ]

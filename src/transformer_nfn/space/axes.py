@@ -33,6 +33,9 @@ GLOSSARY = {
     "r": "output of the attention where no skip connection reads it, D",
     "a": "hidden neurons of the MLP, D_A",
     "s": "the scale of one hidden neuron, 1",
+    "f": "the two coordinates of a pair that turns together",
+    "j": "pairs of query and key coordinates",
+    "i": "the scale of one such pair, 1",
 }
 
 
@@ -48,6 +51,9 @@ class Kind(Enum):
     ROTARY = "rotary"
     """By a nonzero complex number for each pair of coordinates (j, j + size/2); on the dual axis
     by the inverse of its conjugate. It is what rotary positions leave of an invertible matrix."""
+    SIGNED = "signed"
+    """By a sign for each pair of coordinates (j, j + size/2). It is what norms of queries and keys
+    leave of that."""
     SCALED = "scaled"
     """By a positive number for each coordinate, by its inverse on the dual axis."""
 
@@ -115,6 +121,11 @@ def linear(size: str, per: str = "") -> Axis:
 def rotary(size: str, per: str = "") -> Axis:
     """An axis of pairs (j, j + size/2), with complex numbers for each index of `per`."""
     return Axis(Kind.ROTARY, size, tuple(per.split()))
+
+
+def signed(size: str, per: str = "") -> Axis:
+    """An axis of pairs (j, j + size/2), with signs for each index of `per`."""
+    return Axis(Kind.SIGNED, size, tuple(per.split()))
 
 
 def scaled(size: str, per: str = "") -> Axis:

@@ -51,9 +51,9 @@ class BlockSpec:
                     f"block {block.name!r}: axis {label!r} ({axis.kind.value}, {axis.size}) has "
                     f"size {self.size(label)}, needs at least {1 + splits_rows}"
                 )
-            if axis.kind is Kind.ROTARY and self.size(label) % 2:
+            if axis.kind in (Kind.ROTARY, Kind.SIGNED) and self.size(label) % 2:
                 raise DeclarationError(
-                    f"block {block.name!r}: axis {label!r} is rotary, so its size is even, "
+                    f"block {block.name!r}: axis {label!r} is of pairs, so its size is even, "
                     f"not {self.size(label)}"
                 )
 

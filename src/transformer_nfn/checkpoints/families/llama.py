@@ -86,7 +86,7 @@ _MISTRAL_KEYS = replace(
     biases=(Biases((*INPUTS, *_OUTPUT, *_MLP), there=False),),
     harmless=LLAMA_KEYS.harmless | {"attention_bias", "mlp_bias", "pretraining_tp"},
 )
-_QWEN2_KEYS = replace(
+QWEN2_KEYS = replace(
     LLAMA_KEYS,
     classes="Qwen2",
     matter=(*_MATTER, Key("num_key_value_heads", "groups", int, 32, null=True)),
@@ -134,7 +134,7 @@ def rotary_block(settings: Settings, *, multiplier: float = 1.0, **more: Any) ->
 
 LLAMA = Family(
     name="llama",
-    keys={"llama": LLAMA_KEYS, "mistral": _MISTRAL_KEYS, "qwen2": _QWEN2_KEYS},
+    keys={"llama": LLAMA_KEYS, "mistral": _MISTRAL_KEYS, "qwen2": QWEN2_KEYS},
     prefixes=("model.", ""),
     probes=("layers.0.self_attn.q_proj.weight",),
     block="layers.{}.",

@@ -35,8 +35,10 @@ class TensorFiles:
         largest_read: Most bytes that may be read at once, None for any number: what bulk work
             allows to files that it knows nothing of.
         deadline: When to read no more, by `time.monotonic`; None for never.
+        values: Whether its numbers are weights, not how far these may be off.
     """
 
+    values: bool = True
     largest_read: int | None = None
     deadline: float | None = None
 

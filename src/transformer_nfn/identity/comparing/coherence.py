@@ -44,10 +44,9 @@ def leaning_tensors(
         loose: Heads of which only the products agree; their factors say nothing.
     """
     found = []
-    tight = with_units_of(
-        _filled(block, 1.0), _filled(block, 0.0), {"Q K": loose, "V O": loose}, heads=True
-    )
     declared = block.spec.block
+    units = {kind: some for kind in declared.units if (some := _heads_in(block, kind, loose))}
+    tight = with_units_of(_filled(block, 1.0), _filled(block, 0.0), units, heads=True)
     for name, axes in declared.tensors.items():
         if name in declared.readers or (name in declared.writers and not name.startswith("b")):
             counts = _matrix(tight, name)
@@ -60,6 +59,15 @@ def leaning_tensors(
             lean.add(rows[0], rows[1:], sizes)
             found += lean.found(name)
     return found
+
+
+def _heads_in(block: WeightBatch, kind: str, heads: Sequence[int]) -> list[int]:
+    """Which units of a kind some heads are: keys may be shared by several, neurons are none."""
+    labels = block.spec.block.units[kind].labels
+    if not heads or not labels or labels[0] not in ("h", "g"):
+        return []
+    shared = block.spec.size("m") if labels == ("g",) else 1
+    return sorted({head // shared for head in heads})
 
 
 class Leaning:

@@ -31,7 +31,7 @@ class Heads:
         axes = batch.spec.block.axes
         if "g" not in axes:
             Q, O = Q.unsqueeze(1), O.unsqueeze(1)
-        return Heads(Q, K, V, O, rotary=axes["k"].kind is Kind.ROTARY)
+        return Heads(Q, K, V, O, rotary=axes["k"].kind in (Kind.ROTARY, Kind.SIGNED))
 
     @property
     def groups(self) -> int:

@@ -72,6 +72,8 @@ def _with_files(checkpoint: Checkpoint, files: TensorFiles) -> Checkpoint:
 class _Spread(TensorFiles):
     """How far each stored number may be off."""
 
+    values = False
+
     def __init__(self, files: TensorFiles) -> None:
         self.__dict__.update(files.__dict__)  # the same open files
 

@@ -96,9 +96,8 @@ def with_units_of(
             inner = prod(spec.size(label) for label in unit.labels if label not in own)
             shape = [spec.size(label) if label in unit.labels else 1 for label in own]
             chosen = torch.zeros(shape, dtype=torch.bool)
-            chosen.view(-1)[
-                [number // inner for number in whole] if unit.labels else slice(None)
-            ] = True
+            places = [number // inner for number in whole]
+            chosen.view(-1)[places if unit.labels else slice(None)] = True
             block[name] = torch.where(chosen, ours[name], block[name])
     return WeightBatch(theirs.spec, block)
 

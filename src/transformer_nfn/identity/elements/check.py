@@ -86,6 +86,9 @@ def _check_part(part: Tensor, kind: Kind, name: str, size: int) -> None:
             raise ElementError(f"{name} is not a permutation")
     elif kind is Kind.ROTARY:
         check_scale(part.norm(dim=-1), f"the length of {name}")
+    elif kind is Kind.SIGNED:
+        if not (part.abs() == 1).all():
+            raise ElementError(f"{name} are no signs")
     elif kind is Kind.SCALED:
         check_scale(part, name, positive=True)
     elif size == 1:

@@ -34,8 +34,10 @@ def _heads(checkpoint: Checkpoint) -> int | None:
 
 
 def _qk(checkpoint: Checkpoint) -> int:
-    width = checkpoint.spec.sizes["D_k"]
-    each = width * width if checkpoint.settings.rope is None else width
+    width, kind = checkpoint.spec.sizes["D_k"], checkpoint.spec.block.axes["k"].kind
+    if kind is Kind.SIGNED:  # the scales between the norms of queries and keys
+        return checkpoint.blocks * width // 2
+    each = width * width if kind is Kind.LINEAR else width
     return checkpoint.blocks * _groups(checkpoint) * each
 
 
@@ -149,7 +151,12 @@ def _basis(checkpoint: Checkpoint) -> int | None:
 #: What the parts are, in the order in which they are listed.
 _PARTS = (
     Part("heads", "order of heads; under grouping of groups, and of heads inside them", _heads),
-    Part("qk", "queries against keys: GL for each head; under RoPE a complex number a pair", _qk),
+    Part(
+        "qk",
+        "queries against keys: GL for each head; under RoPE a complex number a pair; with norms "
+        "of both a sign a pair, and a number a pair between the norms",
+        _qk,
+    ),
     Part("vo", "values against the output: GL for each head", _vo),
     Part("neurons", "order of hidden neurons", lambda _: 0),
     Part("scales", "scale of a neuron: positive at ReLU, nonzero in a linear branch", _scales),

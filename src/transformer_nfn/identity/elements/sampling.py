@@ -27,7 +27,7 @@ from transformer_nfn.identity.elements.parts import (
 from transformer_nfn.identity.elements.settling import settled
 
 #: Which axes of a block's declaration a part moves.
-_AXES = {"heads": "hgm", "qk": "k", "vo": "v", "neurons": "a", "scales": "s"}
+_AXES = {"heads": "hgm", "qk": "ki", "vo": "v", "neurons": "a", "scales": "s"}
 
 
 def random_net_element(

@@ -65,7 +65,8 @@ def match_block(
     if spec.block.axes[outer].kind is Kind.FREE:
         groups, inside = torch.arange(a.groups), torch.arange(a.Q.shape[1]).expand_as(inside)
     picked = a.pick(groups, inside)
-    k = _query_key(picked, b)
+    signed = spec.block.axes["k"].kind is Kind.SIGNED
+    k = _signs(picked, b) if signed else _query_key(picked, b)
     middle: Basis | None = None
     if not known:
         off = Heads.of(variances[0]).pick(groups, inside), Heads.of(variances[1])
@@ -78,6 +79,9 @@ def match_block(
     parts: dict[str, Tensor] = {"a": order, "k": _back(k, groups), "v": _back(v, groups)}
     parts |= {outer: groups, "m": inside}
     parts = {label: part for label, part in parts.items() if label in moved}
+    if "i" in moved:
+        names = [_block_rows(batch, name) for name in ("nQ", "nK") for batch in (start, theirs)]
+        parts["i"] = scale_between(*names)
     if scale is not None:
         parts["s"] = _back(scale, order)
     element = GroupElement(spec, {label: part[None, None] for label, part in parts.items()})
@@ -87,11 +91,9 @@ def match_block(
         if last is not None:
             second = None if middle is None else middle.matrix
             start = rotated(ours, (bases[0], second, last.matrix))
-    size = k.norm(dim=-1) if a.rotary else None
-    conditions = (
-        torch.linalg.cond(k) if size is None else size.amax(-1) / size.amin(-1),
-        torch.linalg.cond(v),
-    )
+    size = k.norm(dim=-1) if a.rotary and not signed else k.abs()
+    ratio = size.amax(-1) / size.amin(-1)
+    conditions = ratio if a.rotary else torch.linalg.cond(k), torch.linalg.cond(v)
     return BlockMatch(
         element,
         (middle, last),
@@ -121,6 +123,18 @@ def _loose(
 def _query_key(a: Heads, b: Heads) -> Tensor:
     pairs = a.Q.flatten(1, 2), b.Q.flatten(1, 2), a.K, b.K
     return between_pairs(*pairs) if a.rotary else between(*pairs)
+
+
+def _signs(a: Heads, b: Heads) -> Tensor:
+    """A sign for each pair of coordinates, by which queries and keys agree best."""
+    same = (a.Q * b.Q).sum(dim=(1, 2)) + (a.K * b.K).sum(dim=1)  # g k
+    first, second = same.chunk(2, dim=-1)
+    return torch.where(first + second < 0, -1.0, 1.0).double()
+
+
+def _block_rows(batch: WeightBatch, name: str) -> Tensor:
+    """A row for each pair of coordinates, of the scales of a norm."""
+    return batch[name][0, 0, 0].flatten(1).T  # f j i
 
 
 def _middle_basis(
@@ -233,17 +247,27 @@ def _scales(
     outputs: bool = True,
 ) -> Tensor:
     """The numbers by which a neuron's input is larger and its output smaller: "a 1 1" or "a 1"."""
-    a, b = _rows(ours, into)[order], _rows(theirs, into)
+    given = [_rows(ours, into)[order], _rows(theirs, into)]
+    if outputs:
+        given += [_rows(ours, out)[order], _rows(theirs, out)]
+    scale = scale_between(*given)
+    if positive:
+        scale = torch.where(scale > 0, scale, torch.ones_like(scale)).squeeze(-1)
+    return scale
+
+
+def scale_between(
+    a: Tensor, b: Tensor, a_out: Tensor | None = None, b_out: Tensor | None = None
+) -> Tensor:
+    """For each row the number s, "a 1 1", for which s a is closest to b, and a_out / s to b_out."""
     forth = (a * b).sum(1) / a.square().sum(1).clamp_min(1e-300)
     scale = forth
-    if outputs:
-        a, b = _rows(ours, out)[order], _rows(theirs, out)
-        back = (a * b).sum(1) / a.square().sum(1).clamp_min(1e-300)
+    if a_out is not None and b_out is not None:
+        back = (a_out * b_out).sum(1) / a_out.square().sum(1).clamp_min(1e-300)
         both = (forth + 1 / back) / 2
         scale = torch.where(torch.isfinite(both) & (both != 0), both, forth)
-    usable = torch.isfinite(scale) & ((scale > 0) if positive else (scale != 0))
-    scale = torch.where(usable, scale, torch.ones_like(scale))
-    return scale.unsqueeze(-1) if positive else scale[:, None, None]
+    usable = torch.isfinite(scale) & (scale != 0)
+    return torch.where(usable, scale, torch.ones_like(scale))[:, None, None]
 
 
 def _rows(batch: WeightBatch, name: str) -> Tensor:

@@ -9,8 +9,8 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 from torch.nn import functional as F
 
-from transformer_nfn.space.axes import Axis, free, linear, permuted, rotary
-from transformer_nfn.space.functions import join_heads, per_head, with_bias_row
+from transformer_nfn.space.axes import Axis, free, linear, permuted, rotary, signed
+from transformer_nfn.space.functions import join_heads, per_head, rms_norm, with_bias_row
 from transformer_nfn.space.parts.part import (
     FUNCTION_ONLY,
     STREAM,
@@ -38,12 +38,17 @@ class Attention(Part):
         output_bias: It has a bias where it writes.
         rotary: It has rotary positions, which leave a complex number for each pair of coordinates
             of what was an invertible matrix. Layers know none of this, so there are no products.
+        normed: Queries and keys of each head go through an RMSNorm before they turn, whose scales
+            nQ and nK are one for all heads. Of what rotary positions leave that leaves a sign for
+            each pair of coordinates, and a number for each between the two scales. A scale of the
+            whole head is none: the norm's ε sees it.
         rope: Their angles, where the function is wanted.
         causal: A token sees only those before it.
         windows: For each block how many tokens back it reaches; empty if no block has a limit.
         turning: For each block whether positions turn; empty if they do in all.
         scale: Of the scores; 1/√D_k if None.
         softcap: Scores s become c tanh(s/c) for this c, if there is one.
+        norm_eps: Of the norm of queries and keys.
         alibi: Scores fall with the distance of the tokens, for each head at a rate of its own: no
             head can take the place of another.
     """
@@ -54,6 +59,8 @@ class Attention(Part):
     output_bias: bool = True
     rotary: bool = False
     alibi: bool = False
+    normed: bool = False
+    norm_eps: float = field(default=0.0, metadata=FUNCTION_ONLY)
     rope: Rope | None = field(default=None, metadata=FUNCTION_ONLY)
     causal: bool = field(default=False, metadata=FUNCTION_ONLY)
     windows: tuple[int | None, ...] = field(default=(), metadata=FUNCTION_ONLY)
@@ -81,7 +88,10 @@ class Attention(Part):
         found[per] = (free if self.alibi else permuted)("groups" if self.grouped else "heads")
         if self.grouped:
             found["m"] = permuted("heads_per_group", per=per)
-        found["k"] = (rotary if self.rotary else linear)("D_k", per=per)
+        kind = signed if self.normed else rotary if self.rotary else linear
+        found["k"] = kind("D_k", per=per)
+        if self.normed:
+            found |= {"f": free("2"), "j": free("pairs"), "i": linear("1", per="j")}
         found["v"] = linear("D_v", per=per)
         if self.output != STREAM:
             found[self.output] = permuted("D")
@@ -94,10 +104,12 @@ class Attention(Part):
         read = self.reads
         found = {
             "Q": f"{each} {read} k",
-            "K": f"{shared} {read} k*",
+            "K": f"{shared} {read} {'k' if self.normed else 'k*'}",
             "V": f"{shared} {read} v",
             "O": f"{each} v* {self.output}",
         }
+        if self.normed:
+            found |= {"nQ": "f j i", "nK": "f j i*"}
         return found | ({"bO": self.output} if self.output_bias else {})
 
     @property
@@ -127,10 +139,17 @@ class Attention(Part):
         def values(w: Mapping[str, Tensor]) -> tuple[Tensor, Tensor]:
             return w["V"].unsqueeze(1), self._each_head(w["O"]).mT  # g 1 z v, g m x v
 
-        found = {
-            "Q K": Unit(("Q", "K"), labels, looks, pairs=self.rotary),
-            "V O": Unit(("V", "O"), labels, values),
-        }
+        found = {"V O": Unit(("V", "O"), labels, values)}
+        if self.normed:  # a norm stands between queries and keys, so each is seen by itself
+            found |= {
+                "Q": Unit(("Q",), labels, lambda w: (w["Q"].flatten(-2).unsqueeze(-1),)),
+                "K": Unit(("K",), labels[:1], lambda w: (w["K"].flatten(-2).unsqueeze(-1),)),
+                "nQ nK": Unit(
+                    ("nQ", "nK"), ("j",), lambda w: (w["nQ"].movedim(1, 0), w["nK"].movedim(1, 0))
+                ),
+            }
+        else:
+            found["Q K"] = Unit(("Q", "K"), labels, looks, pairs=self.rotary)
         return found | ({"bO": row_unit("bO")} if self.output_bias else {})
 
     def _each_head(self, tensor: Tensor) -> Float[Tensor, "g m x k"]:
@@ -155,6 +174,8 @@ class Attention(Part):
         heads = w["Q"].shape[2] if grouped else 1
         q = per_head(x, w["Q"].flatten(1, 2) if grouped else w["Q"])
         k, v = (per_head(x, w[name]) for name in ("K", "V"))
+        if self.normed:
+            q, k = (self._normed(part, w[name]) for part, name in ((q, "nQ"), (k, "nK")))
         if self.rope is not None and (not self.turning or self.turning[number]):
             angles = self.rope.frequencies(q.shape[-1])
             q, k = turned(q, angles), turned(k, angles)
@@ -167,6 +188,12 @@ class Attention(Part):
         if "bO" in w:
             out = out + w["bO"].view(-1, *(1,) * (out.dim() - 2), out.shape[-1])
         return out
+
+    def _normed(
+        self, x: Float[Tensor, "n *s h t k"], scale: Float[Tensor, "n f j i"]
+    ) -> Float[Tensor, "n *s h t k"]:
+        shape = (len(scale), *(1,) * (x.dim() - 2), x.shape[-1])
+        return rms_norm(x, self.norm_eps) * scale.reshape(shape)
 
     def _bias(self, q: Float[Tensor, "*s h t k"], number: int) -> Tensor | None:
         """Which tokens are seen, or what is added to the scores."""

@@ -1,0 +1,29 @@
+"""Qwen3: Qwen2 without biases, whose queries and keys go through a norm."""
+
+from dataclasses import replace
+
+from transformer_nfn.checkpoints.families.llama import LLAMA, LLAMA_KEYS, QWEN2_KEYS, rotary_block
+from transformer_nfn.checkpoints.family import Matrix
+from transformer_nfn.checkpoints.settings.values import Settings
+from transformer_nfn.space import Block
+
+_KEYS = replace(QWEN2_KEYS, classes="Qwen3", biases=LLAMA_KEYS.biases[:1])
+
+
+def _block(settings: Settings) -> Block:
+    return rotary_block(settings, normed=True, norm_eps=settings.eps)
+
+
+QWEN3 = replace(
+    LLAMA,
+    name="qwen3",
+    keys={"qwen3": _KEYS},
+    probes=(*LLAMA.probes, "layers.0.self_attn.q_norm.weight"),
+    block_of=_block,
+    matrices=(
+        LLAMA.matrices[0],
+        Matrix("self_attn.q_norm.weight", ("nQ",), "f j"),
+        Matrix("self_attn.k_norm.weight", ("nK",), "f j"),
+        *LLAMA.matrices[1:],
+    ),
+)
