@@ -93,6 +93,18 @@ ARCHITECTURES: dict[str, Architecture] = {
     ),
     "phi3": Architecture("Phi3Config", "Phi3ForCausalLM", _DECODER),
     "gemma": Architecture("GemmaConfig", "GemmaForCausalLM", {**_DECODER, "head_dim": 8}),
+    "gemma2": Architecture(
+        "Gemma2Config",
+        "Gemma2ForCausalLM",
+        {**_DECODER, "head_dim": 8, "sliding_window": 8, "attn_logit_softcapping": 2.0,
+         "query_pre_attn_scalar": 8, "final_logit_softcapping": 3.0},
+    ),
+    "gemma3_text": Architecture(
+        "Gemma3TextConfig",
+        "Gemma3ForCausalLM",
+        {**_DECODER, "head_dim": 8, "sliding_window": 8, "query_pre_attn_scalar": 6,
+         "layer_types": ["sliding_attention", "full_attention"]},
+    ),
     "granite": Architecture(
         "GraniteConfig",
         "GraniteForCausalLM",
@@ -184,6 +196,8 @@ def exact(net: Any) -> Any:
             module.forward = _layer_norm(module)
         elif kind.endswith("RotaryEmbedding") and hasattr(module, "inv_freq"):
             module.forward = _rotary(module)
+        elif kind.endswith("RotaryEmbedding"):
+            module.forward = _rotary_by_layer(module)
         elif hasattr(module, "scalar_embed_scale"):
             module.embed_scale = torch.tensor(module.scalar_embed_scale, dtype=torch.float64)
     return net
@@ -218,6 +232,18 @@ def _layer_norm(module: nn.Module) -> Any:
         return module.weight * nn.functional.layer_norm(
             x, x.shape[-1:], eps=module.variance_epsilon
         )
+
+    return forward
+
+
+def _rotary_by_layer(module: nn.Module) -> Any:
+    def forward(x: Tensor, position_ids: Tensor, layer_type: str) -> tuple[Tensor, Tensor]:
+        pairs = len(getattr(module, f"{layer_type}_inv_freq"))
+        theta = module.config.rope_parameters[layer_type]["rope_theta"]
+        angles = theta ** -(torch.arange(pairs, dtype=torch.float64) / pairs)
+        phase = position_ids[..., None].double() * angles
+        phase = torch.cat([phase, phase], dim=-1)
+        return phase.cos().to(x.dtype), phase.sin().to(x.dtype)
 
     return forward
 

@@ -21,7 +21,7 @@ from transformer_nfn.checkpoints.files.tensors import TensorFiles
 from transformer_nfn.checkpoints.layout import outputs, pack, unpack
 from transformer_nfn.checkpoints.settings.keys import read_settings
 from transformer_nfn.checkpoints.settings.values import Settings
-from transformer_nfn.space import Inputs, NormPlace, WeightBatch, Words
+from transformer_nfn.space import Inputs, NormPlace, StreamKind, WeightBatch, Words
 
 
 @dataclass(frozen=True)
@@ -229,6 +229,13 @@ class Checkpoint:
         if self.post_norm:
             return self.norm_names
         return [self.name(self.family.first_norm)] if self.family.first_norm else []
+
+    @property
+    def stream_kind(self) -> StreamKind:
+        """What the norms leave of the basis of the stream."""
+        if self.spec.block.gains:
+            return StreamKind.SIGNED
+        return StreamKind.PERMUTED if self.stream_norms else StreamKind.ORTHOGONAL
 
     @property
     def norm_names(self) -> list[str]:

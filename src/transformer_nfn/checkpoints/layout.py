@@ -187,6 +187,8 @@ def weight_shape(spec: BlockSpec, matrix: Matrix, *, joined: bool) -> tuple[int,
     layout = Layout.of(matrix)
     if not joined:
         return tuple(spec.size(label) for label in layout.parts[0])
+    if matrix.axes == "x":  # a vector of the stream
+        return (spec.sizes["D"],)
     if not {"x", "z"} & set(matrix.axes.replace("(", " ").split()):  # it touches no stream
         return bias_shape(spec, matrix, own=False)
     others, D = bias_shape(spec, matrix, own=False)[0], spec.sizes["D"]

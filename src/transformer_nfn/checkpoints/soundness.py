@@ -25,12 +25,12 @@ def check_settings(settings: Settings, where: str) -> None:
         raise CheckpointError(f"norm is 'layer' or 'rms', not {settings.norm!r:.60}")
     if not 0 <= settings.eps < 1:
         raise CheckpointError(f"{where}: the norms' epsilon is {settings.eps}, not between 0 and 1")
-    rope = settings.rope
-    numbers = [rope.theta] if rope else []
-    for _, value in rope.options if rope else ():
-        numbers += value if isinstance(value, tuple) else [value]
-    if rope and not (rope.theta > 0 and all(map(isfinite, numbers))):
-        raise CheckpointError(f"{where}: rope_theta and its options are not finite numbers")
+    for rope in filter(None, (settings.rope, settings.local_rope)):
+        numbers = [rope.theta]
+        for _, value in rope.options:
+            numbers += value if isinstance(value, tuple) else [value]
+        if not (rope.theta > 0 and all(map(isfinite, numbers))):
+            raise CheckpointError(f"{where}: rope_theta and its options are not finite numbers")
 
 
 def count_blocks(files: TensorFiles, family: Family, block_name: Callable[[int], str]) -> int:

@@ -63,6 +63,19 @@ class Kind(Enum):
         return self in (Kind.LINEAR, Kind.ROTARY, Kind.SCALED)
 
 
+class StreamKind(Enum):
+    """What norms leave of the basis of a stream."""
+
+    ORTHOGONAL = "orthogonal"
+    """All of it that keeps lengths, where scales are folded into what reads them; under LayerNorm
+    what also fixes the ones."""
+    PERMUTED = "permuted, with one sign"
+    """Where the output of a LayerNorm is the stream: its scale holds the axes, and what it takes
+    away, the mean, holds the signs together."""
+    SIGNED = "permuted, with a sign each"
+    """Where the output of an RMSNorm is added to the stream."""
+
+
 @dataclass(frozen=True)
 class Axis:
     """One label of a declaration: its kind, its size, and the axes that index its group.

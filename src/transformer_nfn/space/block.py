@@ -114,6 +114,11 @@ class Block:
         }
 
     @cached_property
+    def gains(self) -> Mapping[str, int]:
+        """Tensors that scale the coordinates of what is written: in which half."""
+        return {name: number for number, half in enumerate(self.halves) for name in half.part.gains}
+
+    @cached_property
     def units(self) -> Mapping[str, Unit]:
         """What its function is made of, by name."""
         return {name: unit for half in self.halves for name, unit in half.part.units.items()}

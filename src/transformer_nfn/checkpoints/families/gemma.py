@@ -1,11 +1,22 @@
-"""Gemma: Llama whose norms store their scale less 1, and whose words are scaled."""
+"""Gemma 1, 2 and 3: Llama whose norms store their scale less 1, and whose words are scaled.
 
+From the second on there are norms on both sides of each half; the second caps its scores and
+logits, the third has norms of queries and keys.
+"""
+
+from collections.abc import Mapping
 from dataclasses import replace
+from typing import Any
 
-from transformer_nfn.checkpoints.families.llama import LLAMA, LLAMA_KEYS
+import torch
+from torch import Tensor
+
+from transformer_nfn.checkpoints.families.llama import LLAMA, LLAMA_KEYS, rotary_block
+from transformer_nfn.checkpoints.family import Matrix
 from transformer_nfn.checkpoints.settings.keys import ACTIVATIONS, Joint, Key
-from transformer_nfn.checkpoints.settings.rotary import ROPE, read_rope
-from transformer_nfn.space import Scaled, Words
+from transformer_nfn.checkpoints.settings.rotary import ROPE, read_rope, typed_windows
+from transformer_nfn.checkpoints.settings.values import Settings
+from transformer_nfn.space import Block, Rope, Scaled, Words
 
 _OTHERS = ("hidden_act", "tie_word_embeddings", "num_key_value_heads", "pretraining_tp")
 
@@ -31,4 +42,115 @@ GEMMA = replace(
     keys={"gemma": _KEYS},
     norm_offset=1.0,
     embeddings=(Words("embed_tokens.weight"), Scaled()),
+)
+
+_SCALAR, _SCORES, _LOGITS = (
+    "query_pre_attn_scalar",
+    "attn_logit_softcapping",
+    "final_logit_softcapping",
+)
+_WINDOWS = ("sliding_window", "layer_types", "sliding_window_pattern")
+_REPLACED = (_SCALAR, _SCORES, _LOGITS, *_WINDOWS, "hidden_act", "hidden_activation")
+
+
+def _local(config: Mapping[str, Any]) -> Mapping[str, Any]:
+    """What the config says of blocks with a window, as if it was said of all."""
+    table = config.get("rope_parameters")
+    if isinstance(table, dict) and isinstance(table.get("sliding_attention"), dict):
+        return {**config, "rope_parameters": table["sliding_attention"], "rope_theta": None}
+    theta = config.get("rope_local_base_freq", 10000.0)
+    return {**config, "rope_scaling": None, "rope_parameters": None, "rope_theta": theta}
+
+
+def _rope(config: Mapping[str, Any], _: int) -> Rope:
+    table = config.get("rope_parameters")
+    if isinstance(table, dict) and isinstance(table.get("full_attention"), dict):
+        config = {**config, "rope_parameters": table["full_attention"]}
+    return read_rope(config, 131072, theta=1000000.0)
+
+
+def _keys(classes: str, softcaps: tuple[float | None, float | None], **more: Any) -> Any:
+    return replace(
+        _KEYS,
+        classes=classes,
+        matter=(
+            *(key for key in _KEYS.matter if key.name not in _REPLACED),
+            Key("hidden_activation", "activation", str, "gelu_pytorch_tanh", same=ACTIVATIONS),
+            Key(_SCALAR, "flags", float, 256.0),
+            Key(_SCORES, "flags", float, softcaps[0], null=True),
+            Key(_LOGITS, "flags", float, softcaps[1], null=True),
+        ),
+        # Read by the first only.
+        harmless=_KEYS.harmless | {"hidden_act"},
+        **more,
+    )
+
+
+def _normed_block(settings: Settings, softcap: float | None, *, normed: bool) -> Block:
+    return rotary_block(
+        settings,
+        after=True,
+        normed=normed,
+        scale=settings.flag(_SCALAR, 256.0) ** -0.5,
+        softcap=settings.flag(_SCORES, softcap),
+    )
+
+
+def _capped(default: float | None) -> Any:
+    def capped(logits: Tensor, settings: Settings) -> Tensor:
+        cap = settings.flag(_LOGITS, default)
+        return logits if cap is None else cap * torch.tanh(logits / cap)
+
+    return tuple(replace(r, after=capped) if r.tied else r for r in LLAMA.readers)
+
+
+_AFTER = (
+    Matrix("post_attention_layernorm.weight", ("nO",), "x", offset=1.0),
+    Matrix("post_feedforward_layernorm.weight", ("ndown",), "x", offset=1.0),
+)
+_NORMS = ("input_layernorm", "pre_feedforward_layernorm")
+
+GEMMA2 = replace(
+    GEMMA,
+    name="gemma2",
+    keys={
+        "gemma2": _keys(
+            "Gemma2",
+            (50.0, 30.0),
+            joint=(*_KEYS.joint, Joint(_WINDOWS, "windows", typed_windows(4096, 2))),
+            blocks=26,
+        )
+    },
+    probes=(*GEMMA.probes, "layers.0.pre_feedforward_layernorm.weight"),
+    block_of=lambda settings: _normed_block(settings, 50.0, normed=False),
+    matrices=(*GEMMA.matrices[:-1], *_AFTER, GEMMA.matrices[-1]),
+    norms=_NORMS,
+    readers=_capped(30.0),
+)
+
+GEMMA3 = replace(
+    GEMMA2,
+    name="gemma3",
+    keys={
+        "gemma3_text": _keys(
+            "Gemma3",
+            (None, None),
+            joint=(
+                Joint((*ROPE, "rope_local_base_freq"), "rope", _rope),
+                Joint((), "local_rope", lambda c, _: read_rope(_local(c), 131072, theta=1e4)),
+                Joint((*_WINDOWS, "_sliding_window_pattern"), "windows", typed_windows(4096, 6)),
+            ),
+            supported={"use_bidirectional_attention": False},
+            blocks=26,
+        )
+    },
+    probes=(*GEMMA2.probes, "layers.0.self_attn.q_norm.weight"),
+    block_of=lambda settings: _normed_block(settings, None, normed=True),
+    matrices=(
+        GEMMA.matrices[0],
+        Matrix("self_attn.q_norm.weight", ("nQ",), "f j", offset=1.0),
+        Matrix("self_attn.k_norm.weight", ("nK",), "f j", offset=1.0),
+        *GEMMA2.matrices[1:],
+    ),
+    readers=_capped(None),
 )

@@ -110,6 +110,7 @@ def rotary_attention(settings: Settings, **more: Any) -> Attention:
         grouped=True,
         rotary=True,
         rope=settings.rope,
+        local_rope=settings.local_rope,
         causal=settings.causal,
         windows=settings.windows,
         turning=settings.turning,
@@ -125,8 +126,9 @@ def rotary_block(settings: Settings, *, multiplier: float = 1.0, **more: Any) ->
         multiplier: Of what both write.
         more: Further fields of the attention.
     """
-    mlp = GatedMlp(settings.activation, bias_row=True, scales=True)
-    parts = (rotary_attention(settings, **more), mlp)
+    norms = {"after": more.get("after", False), "norm_eps": settings.eps}
+    mlp = GatedMlp(settings.activation, bias_row=True, scales=True, **norms)
+    parts = (rotary_attention(settings, norm_eps=settings.eps, **more), mlp)
     return compose(
         ROTARY.name, *(Half(part, settings.norm, multiplier=multiplier) for part in parts)
     )

@@ -11,7 +11,7 @@ _KEYS = replace(QWEN2_KEYS, classes="Qwen3", biases=LLAMA_KEYS.biases[:1])
 
 
 def _block(settings: Settings) -> Block:
-    return rotary_block(settings, normed=True, norm_eps=settings.eps)
+    return rotary_block(settings, normed=True)
 
 
 QWEN3 = replace(

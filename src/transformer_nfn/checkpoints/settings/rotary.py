@@ -1,6 +1,6 @@
 """What config.json says of rotary positions and of windows, which several keys say together."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -113,6 +113,30 @@ def one_window(default: int | None) -> Callable[[Mapping[str, Any], int], tuple[
     return lambda config, blocks: _windows([_window(config, default)] * blocks)
 
 
+def typed_windows(
+    default: int, pattern: int
+) -> Callable[[Mapping[str, Any], int], tuple[int | None, ...]]:
+    """A window in the blocks that layer_types names, else in all but every so many.
+
+    Args:
+        default: The window, if nothing is said.
+        pattern: Every how many blocks there is none, if nothing is said.
+    """
+
+    def windows(config: Mapping[str, Any], blocks: int) -> tuple[int | None, ...]:
+        kinds = setting(config, Key("layer_types", "", list, None))
+        if kinds is None:
+            names = ("_sliding_window_pattern", "sliding_window_pattern")
+            stated = next((config[name] for name in names if config.get(name)), pattern)
+            every = setting({"sliding_window_pattern": stated}, Key(names[1], "", int, pattern))
+            kinds = [_KINDS[(number + 1) % every != 0] for number in range(blocks)]
+        _check_kinds(kinds, blocks)
+        window = _window(config, default)
+        return _windows([window if kind == _KINDS[1] else None for kind in kinds])
+
+    return windows
+
+
 def qwen2_windows(config: Mapping[str, Any], blocks: int) -> tuple[int | None, ...]:
     """A window in the blocks that layer_types names, else from max_window_layers on."""
     used = setting(config, Key("use_sliding_window", "", bool, False))
@@ -121,17 +145,21 @@ def qwen2_windows(config: Mapping[str, Any], blocks: int) -> tuple[int | None, .
     if kinds is None:
         first = setting(config, Key("max_window_layers", "", int, 28, least=0))
         return _windows([window if number >= first else None for number in range(blocks)])
-    if len(kinds) != blocks or any(kind not in _KINDS for kind in kinds):
-        raise CheckpointError(
-            f"layer_types should be {blocks} words, one for each block, of {' and '.join(_KINDS)}; "
-            f"config.json has {len(kinds)}: {list(kinds)!r:.80}"
-        )
+    _check_kinds(kinds, blocks)
     if window is None and "sliding_attention" in kinds:
         raise CheckpointError(
             "layer_types has sliding_attention, but no window is used; give sliding_window and "
             "use_sliding_window, or full_attention for every block"
         )
     return _windows([window if kind == "sliding_attention" else None for kind in kinds])
+
+
+def _check_kinds(kinds: Sequence[str], blocks: int) -> None:
+    if len(kinds) != blocks or any(kind not in _KINDS for kind in kinds):
+        raise CheckpointError(
+            f"layer_types should be {blocks} words, one for each block, of {' and '.join(_KINDS)}; "
+            f"config.json has {len(kinds)}: {list(kinds)!r:.80}"
+        )
 
 
 def _window(config: Mapping[str, Any], default: int | None) -> int | None:

@@ -21,6 +21,7 @@ class Settings:
         causal: Whether a token sees only those before it.
         tied: Whether a head without a tensor is the embedding.
         rope: Rotary positions, if any.
+        local_rope: Those of blocks with a window, where they are others.
         windows: For each block how many tokens back its attention reaches; empty if no block has
             a limit.
         turning: For each block whether rotary positions turn; empty if they do in all.
@@ -37,6 +38,7 @@ class Settings:
     causal: bool
     tied: bool = False
     rope: Rope | None = None
+    local_rope: Rope | None = None
     windows: tuple[int | None, ...] = ()
     turning: tuple[bool, ...] = ()
     sizes: tuple[tuple[str, int], ...] = ()
@@ -46,9 +48,9 @@ class Settings:
         """One of `sizes`."""
         return dict(self.sizes)[name]
 
-    def flag(self, name: str) -> Any:
-        """One of `flags`; None if there is none of this name."""
-        return dict(self.flags).get(name)
+    def flag(self, name: str, default: Any = None) -> Any:
+        """One of `flags`; the default if there is none of this name."""
+        return dict(self.flags).get(name, default)
 
     def window(self, block: int) -> int | None:
         """How many tokens back a block's attention reaches; None for all."""

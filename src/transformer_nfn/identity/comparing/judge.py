@@ -168,7 +168,7 @@ def compare_block(
     known = one, two, three
     moved = element(rotated(pair.ours, bases))
     expected = both(
-        in_order_of(expected_squares(pair.ours, pair.variances[0]), element),
+        in_order_of(expected_squares(pair.ours, pair.variances[0]), element, bases),
         expected_squares(pair.theirs, with_spread(pair.variances[1], pair.theirs, known)),
     )
     squares = squared_distances(moved, pair.theirs)

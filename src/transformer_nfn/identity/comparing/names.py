@@ -32,7 +32,7 @@ def unit_name(checkpoint: Checkpoint, place: str, residual: Residual) -> str:
 def _which(checkpoint: Checkpoint, residual: Residual, unit: Unit | None) -> str:
     if unit is None or not unit.labels:
         return ""
-    what = "neuron" if unit.labels == ("a",) else "head"
+    what = {"a": "neuron", "j": "pair", "x": "coordinate"}.get(unit.labels[0], "head")
     if residual.unit is None:
         return f"all {what}s together"
     pairs = checkpoint.spec.size("k") // 2 if unit.pairs else 1

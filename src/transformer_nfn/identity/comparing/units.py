@@ -3,7 +3,7 @@
 Which they are, and the form that the function sees of them, is for the parts of the block to say.
 """
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from math import prod
 
 import torch
@@ -48,8 +48,14 @@ def expected_squares(block: WeightBatch, variances: WeightBatch) -> Units:
     return found
 
 
-def in_order_of(units: Units, element: GroupElement) -> Units:
-    """The first block's numbers in the order in which an element puts its units."""
+def in_order_of(units: Units, element: GroupElement, bases: Sequence[Tensor | None]) -> Units:
+    """The first block's numbers in the order in which an element puts its units.
+
+    Args:
+        units: The numbers.
+        element: Of heads and neurons.
+        bases: Of the streams, which coordinates go with.
+    """
     parts = {label: part[0, 0] for label, part in element.parts.items()}
     found = {}
     for kind, values in units.items():
@@ -60,6 +66,9 @@ def in_order_of(units: Units, element: GroupElement) -> Units:
             values = torch.take_along_dim(values, inside, dim=1)
         if labels and labels[0] in parts:
             values = values[parts[labels[0]]]
+        if (half := element.spec.block.gains.get(kind)) is not None:
+            basis = bases[half + 1]
+            values = values if basis is None else values @ basis.square()
         found[kind] = values
     return found
 

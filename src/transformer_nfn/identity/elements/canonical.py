@@ -213,6 +213,9 @@ def rotated(canonical: WeightBatch, bases: Bases) -> WeightBatch:
     for name, half in canonical.spec.block.writers.items():
         if (R := bases[half + 1]) is not None:
             block[name] = block[name] @ R
+    for name, half in canonical.spec.block.gains.items():
+        if (R := bases[half + 1]) is not None:  # a permutation with signs, which a scale has not
+            block[name] = block[name] @ R.square()
     return _batch(canonical, block)
 
 

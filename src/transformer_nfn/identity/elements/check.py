@@ -21,7 +21,7 @@ from transformer_nfn.identity.elements.rules import (
     check_scale,
 )
 from transformer_nfn.identity.elements.table import Slot, element_table, element_tensors
-from transformer_nfn.space import Kind
+from transformer_nfn.space import Kind, StreamKind
 
 
 def check_element(checkpoint: Checkpoint, element: NetElement) -> None:
@@ -104,14 +104,15 @@ def _check_part(part: Tensor, kind: Kind, name: str, size: int) -> None:
 
 
 def _check_basis(checkpoint: Checkpoint, basis: Tensor, name: str, *, moves_ones: bool) -> None:
-    if checkpoint.stream_norms:
-        sign = basis.sum().sign()  # of all of them together
-        places = basis * sign
+    if checkpoint.stream_kind is not StreamKind.ORTHOGONAL:
+        each = checkpoint.stream_kind is StreamKind.SIGNED
+        places = basis.abs() if each else basis * basis.sum().sign()  # of all of them together
         if not ((places == 0) | (places == 1)).all() or not (
             (places.sum(0) == 1).all() and (places.sum(1) == 1).all()
         ):
             raise ElementError(
-                f"{name} is not a permutation with one sign, and norms hold the axes"
+                f"{name} is not a permutation with {'signs' if each else 'one sign'}, and norms "
+                f"hold the axes"
             )
         return
     error = (basis @ basis.T).sub_(torch.eye(len(basis), dtype=basis.dtype)).abs().max().item()

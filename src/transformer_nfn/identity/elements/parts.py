@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from math import prod
 
 from transformer_nfn.checkpoints import Checkpoint
-from transformer_nfn.space import Kind
+from transformer_nfn.space import Kind, StreamKind
 
 
 @dataclass(frozen=True)
@@ -142,7 +142,7 @@ def _basis(checkpoint: Checkpoint) -> int | None:
     found = basis_streams(checkpoint)
     if not found:
         return None
-    if checkpoint.stream_norms:
+    if checkpoint.stream_kind is not StreamKind.ORTHOGONAL:
         return 0
     size = checkpoint.D - (checkpoint.settings.norm == "layer")
     return len(found) * size * (size - 1) // 2
@@ -164,9 +164,7 @@ _PARTS = (
     Part("value_bias", "the value bias, against the output bias", _value_bias),
     Part("norms", "scale and shift of a norm, against what reads it", _norms),
     Part("ones", "what LayerNorm takes away: readers and writers along the ones", _ones),
-    Part(
-        "basis", "basis of the stream: orthogonal; of permutations and a sign after norms", _basis
-    ),
+    Part("basis", "basis of the stream: orthogonal; permutations and signs after norms", _basis),
 )
 PARTS = {part.name: part for part in _PARTS}
 

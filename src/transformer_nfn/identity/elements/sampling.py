@@ -25,6 +25,7 @@ from transformer_nfn.identity.elements.parts import (
     symmetry_parts,
 )
 from transformer_nfn.identity.elements.settling import settled
+from transformer_nfn.space import StreamKind
 
 #: Which axes of a block's declaration a part moves.
 _AXES = {"heads": "hgm", "qk": "ki", "vo": "v", "neurons": "a", "scales": "s"}
@@ -93,9 +94,10 @@ def _orthogonal(size: int, generator: torch.Generator) -> Tensor:
 
 def _basis(checkpoint: Checkpoint, generator: torch.Generator) -> Tensor:
     D = checkpoint.D
-    if checkpoint.stream_norms:
+    if checkpoint.stream_kind is not StreamKind.ORTHOGONAL:
         order = torch.randperm(D, generator=generator)
-        sign = 1.0 - 2.0 * torch.randint(2, (), generator=generator).item()
+        signs = 1 if checkpoint.stream_kind is StreamKind.PERMUTED else D
+        sign = 1.0 - 2.0 * torch.randint(2, (signs,), generator=generator).double()
         return torch.eye(D, dtype=torch.float64)[order] * sign
     return random_basis(D, generator, fix_ones=checkpoint.settings.norm == "layer")
 

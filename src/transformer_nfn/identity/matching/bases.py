@@ -6,13 +6,14 @@ from scipy.optimize import linear_sum_assignment  # type: ignore[import-untyped]
 from torch import Tensor
 
 from transformer_nfn.identity.comparing.basis import Basis, known_basis
+from transformer_nfn.space import StreamKind
 
 
 def find_basis(
     ours: Float[Tensor, "t x"],
     theirs: Float[Tensor, "t x"],
     *,
-    permutation: bool,
+    kind: StreamKind = StreamKind.ORTHOGONAL,
     rounding: float,
     fix_ones: bool,
     sizes: Float[Tensor, " t"],
@@ -25,7 +26,7 @@ def find_basis(
     Args:
         ours: Rows in the first basis.
         theirs: The same rows in the second.
-        permutation: Only permutations, with one sign for all.
+        kind: What the norms leave of a basis.
         rounding: Unit roundoff of the stored numbers.
         fix_ones: The ones are orthogonal to all rows and go to themselves.
         sizes: The root mean square of what rounding does to each row.
@@ -39,13 +40,15 @@ def find_basis(
     plain = (ours - theirs).norm()
     if plain <= 2 * rounding * size:
         return None
-    if permutation:
-        basis = _closest_permutation(ours, theirs)
-    else:
+    if kind is StreamKind.ORTHOGONAL:
         basis = closest_orthogonal(ours, theirs, fix_ones)
+    elif kind is StreamKind.SIGNED:
+        basis = _closest_signed(ours, theirs)
+    else:
+        basis = _closest_permutation(ours, theirs)
     if not (ours @ basis - theirs).norm() < 0.5 * plain:
         return None
-    if permutation:  # there is nothing between two of them
+    if kind is not StreamKind.ORTHOGONAL:  # there is nothing between two of them
         none = theirs.new_zeros(len(basis), 0)
         return Basis(basis, none, none[:0])
     return known_basis(basis, theirs, torch.ones_like(sizes), fix_ones=fix_ones)
@@ -67,6 +70,16 @@ def closest_orthogonal(
         rest, rest_h = u[:, ~known], vh[~known]
         a, _, bh = torch.linalg.svd(rest.T @ rest_h.T)
         basis = basis + rest @ (a @ bh) @ rest_h
+    return basis
+
+
+def _closest_signed(
+    ours: Float[Tensor, "t x"], theirs: Float[Tensor, "t x"]
+) -> Float[Tensor, "x x"]:
+    product = ours.T @ theirs
+    rows, columns = linear_sum_assignment(product.abs().numpy(), maximize=True)
+    basis = torch.zeros_like(product)
+    basis[rows, columns] = torch.where(product[rows, columns] < 0, -1.0, 1.0).double()
     return basis
 
 

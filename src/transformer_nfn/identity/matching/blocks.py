@@ -164,7 +164,6 @@ def _middle_basis(
     first = find_basis(
         rows[0],
         rows[1],
-        permutation=False,
         rounding=rounding,
         fix_ones=fix_ones,
         sizes=sizes,
@@ -181,7 +180,6 @@ def _middle_basis(
     return find_basis(
         torch.cat([rows[0], (one / lengths[0])[order]]),
         torch.cat([rows[1], two / lengths[1]]),
-        permutation=False,
         rounding=rounding,
         fix_ones=fix_ones,
         sizes=torch.cat([sizes, (off_one[order] + off_two).sqrt()]),
@@ -205,7 +203,6 @@ def _last_basis(
     return find_basis(
         _written(ours),
         _written(theirs),
-        permutation=False,
         rounding=rounding,
         fix_ones=fix_ones,
         sizes=(torch.cat([neurons, off_ours[-1:]]) + off_theirs).sqrt(),

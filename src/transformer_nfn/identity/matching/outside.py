@@ -28,7 +28,7 @@ def find_first_basis(ours: Checkpoint, theirs: Checkpoint, rounding: float) -> B
     return find_basis(
         seen(ours, a),
         seen(theirs, b),
-        permutation=bool(ours.stream_norms),
+        kind=ours.stream_kind,
         rounding=rounding,
         fix_ones=fixes_ones(ours, theirs),
         sizes=(off_a + off_b).sqrt(),

@@ -36,9 +36,9 @@ def check_runnable(checkpoint: Checkpoint) -> None:
                 f"{checkpoint.path}: activation {activation!r:.40} is not one of "
                 f"{', '.join(ACTIVATIONS)}, so its function cannot be run"
             )
-    if settings.rope is not None:
+    for rope in filter(None, (settings.rope, settings.local_rope)):
         try:
-            settings.rope.frequencies(checkpoint.spec.sizes["D_k"])
+            rope.frequencies(checkpoint.spec.sizes["D_k"])
         except UnknownFunctionError as error:
             raise CheckpointError(f"{checkpoint.path}: {error}") from None
     for writer in checkpoint.family.writers if checkpoint.writers else ():

@@ -18,6 +18,8 @@ from transformer_nfn.space.parts.part import (
     WITH_BIAS_ROW,
     Part,
     Unit,
+    after_norm,
+    number_unit,
     row_unit,
 )
 from transformer_nfn.space.parts.rotary import Rope, turned
@@ -42,13 +44,15 @@ class Attention(Part):
             nQ and nK are one for all heads. Of what rotary positions leave that leaves a sign for
             each pair of coordinates, and a number for each between the two scales. A scale of the
             whole head is none: the norm's ε sees it.
+        after: What it writes goes through an RMSNorm with a scale nO before it is added.
         rope: Their angles, where the function is wanted.
         causal: A token sees only those before it.
         windows: For each block how many tokens back it reaches; empty if no block has a limit.
         turning: For each block whether positions turn; empty if they do in all.
         scale: Of the scores; 1/√D_k if None.
         softcap: Scores s become c tanh(s/c) for this c, if there is one.
-        norm_eps: Of the norm of queries and keys.
+        norm_eps: Of these norms.
+        local_rope: The angles of blocks with a window, where they are others.
         alibi: Scores fall with the distance of the tokens, for each head at a rate of its own: no
             head can take the place of another.
     """
@@ -60,8 +64,10 @@ class Attention(Part):
     rotary: bool = False
     alibi: bool = False
     normed: bool = False
+    after: bool = False
     norm_eps: float = field(default=0.0, metadata=FUNCTION_ONLY)
     rope: Rope | None = field(default=None, metadata=FUNCTION_ONLY)
+    local_rope: Rope | None = field(default=None, metadata=FUNCTION_ONLY)
     causal: bool = field(default=False, metadata=FUNCTION_ONLY)
     windows: tuple[int | None, ...] = field(default=(), metadata=FUNCTION_ONLY)
     turning: tuple[bool, ...] = field(default=(), metadata=FUNCTION_ONLY)
@@ -110,6 +116,8 @@ class Attention(Part):
         }
         if self.normed:
             found |= {"nQ": "f j i", "nK": "f j i*"}
+        if self.after:
+            found["nO"] = self.output
         return found | ({"bO": self.output} if self.output_bias else {})
 
     @property
@@ -150,7 +158,13 @@ class Attention(Part):
             }
         else:
             found["Q K"] = Unit(("Q", "K"), labels, looks, pairs=self.rotary)
+        found |= {name: number_unit(name) for name in self.gains}
         return found | ({"bO": row_unit("bO")} if self.output_bias else {})
+
+    @property
+    def gains(self) -> tuple[str, ...]:
+        """The scale of the norm of what it writes."""
+        return ("nO",) if self.after else ()
 
     def _each_head(self, tensor: Tensor) -> Float[Tensor, "g m x k"]:
         return tensor if self.grouped else tensor.unsqueeze(1)
@@ -177,7 +191,7 @@ class Attention(Part):
         if self.normed:
             q, k = (self._normed(part, w[name]) for part, name in ((q, "nQ"), (k, "nK")))
         if self.rope is not None and (not self.turning or self.turning[number]):
-            angles = self.rope.frequencies(q.shape[-1])
+            angles = self._rope_of(number).frequencies(q.shape[-1])
             q, k = turned(q, angles), turned(k, angles)
         if grouped:
             k, v = (shared.repeat_interleave(heads, dim=-3) for shared in (k, v))
@@ -187,7 +201,13 @@ class Attention(Part):
         )
         if "bO" in w:
             out = out + w["bO"].view(-1, *(1,) * (out.dim() - 2), out.shape[-1])
-        return out
+        return after_norm(out, w["nO"], self.norm_eps) if self.after else out
+
+    def _rope_of(self, number: int) -> Rope:
+        local = self.local_rope if self.windows and self.windows[number] is not None else None
+        rope = local or self.rope
+        assert rope is not None
+        return rope
 
     def _normed(
         self, x: Float[Tensor, "n *s h t k"], scale: Float[Tensor, "n f j i"]

@@ -1,7 +1,7 @@
 """MLPs: neurons that read a token and write into it, plain ones and gated ones."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import torch
 from jaxtyping import Float
@@ -10,7 +10,17 @@ from torch import Tensor
 from transformer_nfn.space.axes import Axis, free, linear, permuted, scaled
 from transformer_nfn.space.functions import per_net, with_bias_row
 from transformer_nfn.space.parts.activations import ACTIVATIONS, HOMOGENEOUS
-from transformer_nfn.space.parts.part import STREAM, TINY, WITH_BIAS_ROW, Part, Unit, row_unit
+from transformer_nfn.space.parts.part import (
+    FUNCTION_ONLY,
+    STREAM,
+    TINY,
+    WITH_BIAS_ROW,
+    Part,
+    Unit,
+    after_norm,
+    number_unit,
+    row_unit,
+)
 
 
 @dataclass(frozen=True)
@@ -120,11 +130,15 @@ class GatedMlp(Part):
             where it writes.
         scales: Declare the nonzero scale of each neuron between its linear branch and what it
             writes. Layers know none.
+        after: What it writes goes through an RMSNorm with a scale ndown before it is added.
+        norm_eps: Of that norm.
     """
 
     activation: str
     bias_row: bool = False
     scales: bool = False
+    after: bool = False
+    norm_eps: float = field(default=0.0, metadata=FUNCTION_ONLY)
 
     readers = ("gate", "up")
     writers = ("down", "bdown")
@@ -148,7 +162,13 @@ class GatedMlp(Part):
         """The branches, and what writes."""
         scale, dual = (" s", " s*") if self.scales else ("", "")
         found = {"gate": f"{self.reads} a", "up": f"{self.reads} a{scale}", "down": f"a{dual} x"}
+        found |= dict.fromkeys(self.gains, STREAM)
         return found | ({"bdown": "x"} if self.bias_row else {})
+
+    @property
+    def gains(self) -> tuple[str, ...]:
+        """The scale of the norm of what it writes."""
+        return ("ndown",) if self.after else ()
 
     @property
     def units(self) -> Mapping[str, Unit]:
@@ -162,6 +182,7 @@ class GatedMlp(Part):
             "gate": Unit(("gate",), ("a",), lambda w: (w["gate"].T.unsqueeze(-1),)),
             "up down": Unit(("up", "down"), ("a",), both),
         }
+        found |= {name: number_unit(name) for name in self.gains}
         return found | ({"bdown": row_unit("bdown")} if self.bias_row else {})
 
     def __call__(
@@ -173,4 +194,5 @@ class GatedMlp(Part):
         gate = per_net(x, w["gate"])
         up = per_net(x, w["up"].view(*w["up"].shape[:2], neurons))
         down = w["down"].view(len(w["down"]), neurons, -1)
-        return per_net(ACTIVATIONS[self.activation](gate) * up, down, w.get("bdown"))
+        out = per_net(ACTIVATIONS[self.activation](gate) * up, down, w.get("bdown"))
+        return after_norm(out, w["ndown"], self.norm_eps) if self.after else out

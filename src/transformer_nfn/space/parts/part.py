@@ -10,6 +10,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from transformer_nfn.space.axes import Axis
+from transformer_nfn.space.functions import rms_norm
 
 #: The stream: a model dimension, and the same with a row below for a bias.
 STREAM, WITH_BIAS_ROW = "x", "z"
@@ -47,6 +48,18 @@ class Unit:
 def row_unit(tensor: str) -> Unit:
     """A vector of the stream, such as the bias of what is written."""
     return Unit((tensor,), (), lambda w: (w[tensor].unsqueeze(-1),))
+
+
+def number_unit(tensor: str) -> Unit:
+    """The numbers of a vector of the stream, each by itself."""
+    return Unit((tensor,), (STREAM,), lambda w: (w[tensor][:, None, None],), single=True)
+
+
+def after_norm(
+    written: Float[Tensor, "n *s t x"], gain: Float[Tensor, "n x"], eps: float
+) -> Float[Tensor, "n *s t x"]:
+    """What is written through an RMSNorm, each coordinate times its gain."""
+    return rms_norm(written, eps) * gain.view(len(gain), *(1,) * (written.dim() - 2), -1)
 
 
 class Part(ABC):
@@ -87,6 +100,11 @@ class Part(ABC):
     @abstractmethod
     def units(self) -> Mapping[str, Unit]:
         """What its function is made of, by a name: of the tensors, in most cases."""
+
+    @property
+    def gains(self) -> tuple[str, ...]:
+        """Tensors that scale each coordinate of what is written, after a norm of it."""
+        return ()
 
     def reading_axis(self, reader: str) -> int:
         """Which axis of a reader is the one it reads with, counted from the last, which is -1."""
