@@ -289,3 +289,10 @@ def outputs(net: Any, given: dict[str, Tensor]) -> Tensor:
         out = net(**given)
     found = out.logits if "logits" in out else out.last_hidden_state
     return found.double()
+
+
+def as_float32(folder: Path, out: Path) -> Path:
+    """The same network with all numbers in float32."""
+    with quiet():
+        load(folder, torch.float32).save_pretrained(out)
+    return out

@@ -235,6 +235,8 @@ class Checkpoint:
         """What the norms leave of the basis of the stream."""
         if self.spec.block.gains:
             return StreamKind.SIGNED
+        if self.post_norm:
+            return StreamKind.FLIPPED
         return StreamKind.PERMUTED if self.stream_norms else StreamKind.ORTHOGONAL
 
     @property

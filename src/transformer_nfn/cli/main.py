@@ -11,6 +11,7 @@ from transformer_nfn.cli.commands.apply import apply
 from transformer_nfn.cli.commands.audit import audit
 from transformer_nfn.cli.commands.bench import bench_app
 from transformer_nfn.cli.commands.dedup import dedup
+from transformer_nfn.cli.commands.families import families
 from transformer_nfn.cli.commands.fingerprint import fingerprint
 from transformer_nfn.cli.commands.inspect import inspect
 from transformer_nfn.cli.commands.nearest import nearest
@@ -34,6 +35,7 @@ app.add_typer(zoo_app, name="zoo")
 app.add_typer(bench_app, name="bench")
 app.command()(rank)
 app.command()(inspect)
+app.command()(families)
 app.command()(same)
 app.command()(reparam)
 app.command()(apply)

@@ -69,9 +69,12 @@ class StreamKind(Enum):
     ORTHOGONAL = "orthogonal"
     """All of it that keeps lengths, where scales are folded into what reads them; under LayerNorm
     what also fixes the ones."""
-    PERMUTED = "permuted, with one sign"
-    """Where the output of a LayerNorm is the stream: its scale holds the axes, and what it takes
-    away, the mean, holds the signs together."""
+    PERMUTED = "permuted"
+    """Where the output of a LayerNorm is the stream before the first block: its scale holds the
+    axes. (A sign of all of them together would be possible, and is not looked for.)"""
+    FLIPPED = "permuted, with one sign"
+    """Where the output of every LayerNorm is the stream: what it takes away, the mean, holds the
+    signs together."""
     SIGNED = "permuted, with a sign each"
     """Where the output of an RMSNorm is added to the stream."""
 

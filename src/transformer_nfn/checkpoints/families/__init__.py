@@ -115,9 +115,33 @@ def recognise(
             f"are called {some[:200]}, …"
         )
     raise CheckpointError(
-        f"{where} is of no family we know ({', '.join(FAMILIES)}); its tensors are called "
-        f"{some[:200]}, …; a table of your own can be given, see docs/networks.md"
+        f"{where} is of no family we know (`tnfn families` lists them); its tensors are called "
+        f"{some[:200]}, …;{_nearest(names)} a table of your own can be given, see docs/networks.md"
     )
+
+
+def _nearest(names: Collection[str]) -> str:
+    """What looks like something we know, and what is missing of it."""
+    best: tuple[float, str] = (0.0, "")
+    for family in FAMILIES.values():
+        wanted = [matrix.weight for matrix in family.matrices]
+        # Of single letters, as a zoo's nets have them, any file has some.
+        there = [name for name in wanted if "." in name and _ends(names, f".0.{name}")]
+        missing = [name for name in wanted if name not in there]
+        if len(there) / len(wanted) > best[0]:
+            lacks = f", but not {', '.join(missing[:3])}" if missing else ""
+            unlike = [probe for probe in family.probes if not _ends(names, probe)]
+            lacks = lacks or (f", but not {unlike[0]}" if unlike else ", under another prefix")
+            best = (
+                len(there) / len(wanted),
+                f" its first block has {len(there)} of the {len(wanted)} matrices of "
+                f"{family.name}{lacks};",
+            )
+    return best[1]
+
+
+def _ends(names: Collection[str], ending: str) -> bool:
+    return any(name.endswith(ending) for name in names)
 
 
 def _fitting(families: Iterable[Family], names: Collection[str]) -> list[tuple[Family, str]]:

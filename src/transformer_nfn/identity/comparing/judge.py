@@ -233,7 +233,7 @@ def _shared_values(
     ours: WeightBatch, theirs: WeightBatch, residual: Residual, expected: Units, squares: Units
 ) -> bool:
     """Whether V O differs only among heads that look at the same tokens, where its sum counts."""
-    if residual.kind != "V O":
+    if residual.kind != "V O" or "Q K" not in expected:
         return False
     a, b = Heads.of(ours), Heads.of(theirs)
     looks = expected["Q K"].flatten(0, 1)

@@ -105,13 +105,16 @@ def _check_part(part: Tensor, kind: Kind, name: str, size: int) -> None:
 
 def _check_basis(checkpoint: Checkpoint, basis: Tensor, name: str, *, moves_ones: bool) -> None:
     if checkpoint.stream_kind is not StreamKind.ORTHOGONAL:
-        each = checkpoint.stream_kind is StreamKind.SIGNED
-        places = basis.abs() if each else basis * basis.sum().sign()  # of all of them together
+        places = basis
+        if checkpoint.stream_kind is StreamKind.SIGNED:
+            places = basis.abs()
+        elif checkpoint.stream_kind is StreamKind.FLIPPED:
+            places = basis * basis.sum().sign()  # of all of them together
         if not ((places == 0) | (places == 1)).all() or not (
             (places.sum(0) == 1).all() and (places.sum(1) == 1).all()
         ):
             raise ElementError(
-                f"{name} is not a permutation with {'signs' if each else 'one sign'}, and norms "
+                f"{name} is no basis of a stream that is {checkpoint.stream_kind.value}: norms "
                 f"hold the axes"
             )
         return

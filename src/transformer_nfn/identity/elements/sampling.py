@@ -96,9 +96,9 @@ def _basis(checkpoint: Checkpoint, generator: torch.Generator) -> Tensor:
     D = checkpoint.D
     if checkpoint.stream_kind is not StreamKind.ORTHOGONAL:
         order = torch.randperm(D, generator=generator)
-        signs = 1 if checkpoint.stream_kind is StreamKind.PERMUTED else D
+        signs = {StreamKind.PERMUTED: 0, StreamKind.FLIPPED: 1}.get(checkpoint.stream_kind, D)
         sign = 1.0 - 2.0 * torch.randint(2, (signs,), generator=generator).double()
-        return torch.eye(D, dtype=torch.float64)[order] * sign
+        return torch.eye(D, dtype=torch.float64)[order] * (sign if signs else 1.0)
     return random_basis(D, generator, fix_ones=checkpoint.settings.norm == "layer")
 
 

@@ -45,7 +45,8 @@ def find_basis(
     elif kind is StreamKind.SIGNED:
         basis = _closest_signed(ours, theirs)
     else:
-        basis = _closest_permutation(ours, theirs)
+        signs = (1.0, -1.0) if kind is StreamKind.FLIPPED else (1.0,)
+        basis = _closest_permutation(ours, theirs, signs)
     if not (ours @ basis - theirs).norm() < 0.5 * plain:
         return None
     if kind is not StreamKind.ORTHOGONAL:  # there is nothing between two of them
@@ -84,12 +85,12 @@ def _closest_signed(
 
 
 def _closest_permutation(
-    ours: Float[Tensor, "t x"], theirs: Float[Tensor, "t x"]
+    ours: Float[Tensor, "t x"], theirs: Float[Tensor, "t x"], signs: tuple[float, ...]
 ) -> Float[Tensor, "x x"]:
     product = ours.T @ theirs
     basis = torch.zeros_like(product)
     best = -torch.inf
-    for sign in (1.0, -1.0):
+    for sign in signs:
         rows, columns = linear_sum_assignment((sign * product).numpy(), maximize=True)
         gain = (sign * product)[rows, columns].sum().item()
         if gain > best:

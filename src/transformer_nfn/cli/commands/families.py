@@ -1,0 +1,60 @@
+"""`tnfn families`: the architectures that are read."""
+
+from typing import Annotated, Any
+
+import typer
+
+from transformer_nfn.cli.common import Json
+from transformer_nfn.cli.terminal import say, say_json
+
+
+def families(
+    model_type: Annotated[
+        str | None, typer.Argument(help="Only this one, with all settings that it reads.")
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """List the architectures that are read, by the model_type of their config.json.
+
+    Example: tnfn families gemma3_text
+    """
+    from transformer_nfn.checkpoints import FAMILIES, CheckpointError
+
+    tables = {
+        kind: _table(family, keys)
+        for family in FAMILIES.values()
+        for kind, keys in sorted(family.keys.items())
+    }
+    if model_type is not None and model_type not in tables:
+        raise CheckpointError(
+            f"{model_type!r:.60} is none of {', '.join(sorted(tables))}; a table of your own can "
+            f"be given with --family, see docs/networks.md"
+        )
+    chosen = {kind: tables[kind] for kind in ([model_type] if model_type else sorted(tables))}
+    if as_json:
+        say_json(chosen)
+    elif model_type is None:
+        say(f"{len(chosen)} model_types are read")
+        for kind, table in chosen.items():
+            say(f"  {kind:<22}told by {table['told_by'][-1]}")
+        say("tnfn families MODEL_TYPE shows the settings that one of them reads")
+    else:
+        for what, value in chosen[model_type].items():
+            words = [f"{n}={v!r}" for n, v in value.items()] if isinstance(value, dict) else value
+            say(f"{what.replace('_', ' '):<12}{', '.join(words)}")
+
+
+def _table(family: Any, keys: Any) -> dict[str, Any]:
+    matter = {name for key in keys.matter for name in (key.name, *key.also)}
+    matter |= {name for joint in keys.joint for name in joint.names}
+    matter |= {bias.key for bias in keys.biases if bias.key}
+    return {
+        "family": [family.name],
+        "told_by": list(family.probes),
+        "prefixes": [prefix or "none" for prefix in family.prefixes],
+        "block": [family.block],
+        "tensors": [f"{m.weight} ({' '.join(m.tensors)}: {m.axes})" for m in family.matrices],
+        "settings": sorted(matter),
+        "sizes": sorted(keys.sizes),
+        "only": dict(sorted(keys.supported.items())),
+    }

@@ -1,0 +1,76 @@
+"""Every architecture that is read, as `transformers` makes and runs it."""
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from benchmarks.families import controls, function_error, moved, relative, spoiled
+from benchmarks.families_material import (
+    ARCHITECTURES,
+    as_float32,
+    exact,
+    inputs,
+    load,
+    make,
+    outputs,
+)
+from transformer_nfn.checkpoints import FAMILIES, Checkpoint
+from transformer_nfn.identity import same
+from transformer_nfn.kinship import distance, fingerprint
+
+EVERY = sorted(ARCHITECTURES)
+
+
+def test_every_model_type_is_among_them() -> None:
+    known = {kind for family in FAMILIES.values() for kind in family.model_types}
+    assert set(EVERY) == known - {"zoo-paper", "zoo-residual"}
+    assert len(EVERY) >= 25
+
+
+@pytest.mark.parametrize("name", EVERY)
+def test_functions_symmetries_and_verdicts(name: str, tmp_path: Path) -> None:
+    folder = make(name, tmp_path / "a")
+    given = inputs(folder)
+    before = outputs(exact(load(folder)), given)
+    assert function_error(folder, given, before) < 1e-9
+    other = moved(folder, tmp_path / "b", 1)
+    assert relative(outputs(exact(load(other)), given), before) < 1e-10
+    single = as_float32(folder, tmp_path / "single")
+    orbit = moved(single, tmp_path / "orbit", 2)
+    wrong = spoiled(orbit, tmp_path / "wrong", 0)
+    with Checkpoint(single) as a, Checkpoint(orbit) as b, Checkpoint(wrong) as c:
+        assert a.unknown_settings == {}
+        assert same(a, b, seed=0).answer.value == "equivalent"
+        assert not same(a, c, seed=0, search=False).answer.same_function
+        assert distance(fingerprint(a), fingerprint(b)).largest < 1e-4
+        assert distance(fingerprint(a), fingerprint(c)).largest > 1e-4
+
+
+#: What is no symmetry: norms of queries and keys, partial rotary, ALiBi, norms after each half.
+@pytest.mark.parametrize("name", ["qwen3", "gemma3_text", "gpt_neox", "cohere", "bloom"])
+def test_what_looks_like_a_symmetry_and_is_none(name: str, tmp_path: Path) -> None:
+    folder = make(name, tmp_path / "a")
+    given = inputs(folder)
+    before = outputs(exact(load(folder)), given)
+    with Checkpoint(folder) as checkpoint:
+        shown = dict(controls(checkpoint, tmp_path))
+        assert shown
+        for what, changed in shown.items():
+            assert relative(outputs(exact(load(changed)), given), before) > 1e-3, what
+            with Checkpoint(changed) as other:
+                verdict = same(checkpoint, other, seed=0, search=False)
+            assert not verdict.answer.same_function, what
+
+
+def test_a_pair_of_signs_under_norms_of_queries_and_keys_is_found(tmp_path: Path) -> None:
+    folder = make("qwen3", tmp_path / "a")
+    with Checkpoint(folder) as a, Checkpoint(moved(folder, tmp_path / "b", 3, parts=["qk"])) as b:
+        verdict = same(a, b, seed=0)
+        assert verdict.answer.value == "equivalent"
+        assert verdict.element is not None
+        signs = verdict.element.blocks[0].parts["k"]
+        assert set(signs.unique().tolist()) == {-1.0, 1.0}
+        assert not torch.allclose(
+            verdict.element.blocks[0].parts["i"].abs(), torch.ones(()).double()
+        )
