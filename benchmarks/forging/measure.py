@@ -14,6 +14,7 @@ from torch import Tensor
 from benchmarks.forging.draft import jittered
 from transformer_nfn.checkpoints import Checkpoint
 from transformer_nfn.identity import run
+from transformer_nfn.space import Positions
 
 LINE = 4.0
 #: On one input alone of 256 honest copies with few outputs are at up to 5.4.
@@ -69,9 +70,11 @@ def draw(checkpoint: Checkpoint, count: int, length: int, seed: int) -> Tensor:
         if checkpoint.writers:
             width = checkpoint.files.entry(next(iter(checkpoint.writers))).shape[0]
         return torch.randn((count, sizes["tokens"], width), generator=generator)
-    words, *places = checkpoint.writers
-    if settings.rope is None:
-        length = min(length, checkpoint.files.entry(places[0]).shape[0])
+    words = next(iter(checkpoint.writers))
+    for step in checkpoint.family.embeddings:
+        if isinstance(step, Positions):
+            rows = checkpoint.stored.shape(step.name)[0]
+            length = min(length, rows - step.first_row(checkpoint.stored))
     vocabulary = checkpoint.files.entry(words).shape[0]
     return torch.randint(0, vocabulary, (count, length), generator=generator)
 

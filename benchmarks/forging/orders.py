@@ -42,6 +42,8 @@ def _exchange(block: dict[str, Tensor], draft: Draft, name: str, one: dict, two:
 def attention_duals(draft: Draft) -> tuple[Dual, Dual]:
     """Queries against keys, values against outputs."""
     wide = [dual for dual in duals(draft) if draft.spec.size(dual.label) > 1]
+    if len(wide) < 2:
+        raise UnfitError("queries and keys are not seen by their product")
     return wide[0], wide[1]
 
 
