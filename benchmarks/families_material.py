@@ -86,6 +86,9 @@ ARCHITECTURES: dict[str, Architecture] = {
         "DistilBertForMaskedLM",
         {"dim": 24, "n_layers": 2, "n_heads": 6, "hidden_dim": 40, "vocab_size": 60, **_PLACES},
     ),
+    "albert": Architecture(
+        "AlbertConfig", "AlbertForMaskedLM", {**_BASE, **_PLACES, "embedding_size": 16}
+    ),
     "opt": Architecture(
         "OPTConfig",
         "OPTForCausalLM",
@@ -138,6 +141,7 @@ ARCHITECTURES: dict[str, Architecture] = {
         "BloomForCausalLM",
         {"hidden_size": 24, "n_layer": 2, "n_head": 3, "vocab_size": 60, **_WORDS},
     ),
+    "clip_vision_model": Architecture("CLIPVisionConfig", "CLIPVisionModel", _IMAGES),
     "siglip_vision_model": Architecture("SiglipVisionConfig", "SiglipVisionModel", _IMAGES),
     "vit": Architecture(
         "ViTConfig",

@@ -203,9 +203,30 @@ class Checkpoint:
         """What stands before the names of a block."""
         return self.prefix + self.family.block.format(number)
 
+    @property
+    def raw(self) -> bool:
+        """Whether halves read the stream as it is, and no norm can be folded into them."""
+        return self.spec.block.halves[0].raw
+
+    @property
+    def centred_reads(self) -> bool:
+        """Whether what the halves read has no mean, so that theirs along the ones is free."""
+        return self.settings.norm == "layer" and not self.raw
+
+    @property
+    def centred_writes(self) -> bool:
+        """Whether nobody sees the mean of what the halves write."""
+        shown = self.family.raw_hidden and self.gives_hidden_states
+        return self.settings.norm == "layer" and not shown
+
+    @property
+    def centred_embeddings(self) -> bool:
+        """Whether nobody sees the mean of what is written before the first block."""
+        return self.settings.norm == "layer" and not self.raw
+
     def reading_norms(self, number: int) -> tuple[str | None, str | None]:
-        """The norms whose output attention and MLP of a block read; None if it has no weights."""
-        if self.family.norms is None:
+        """The norms that attention and MLP of a block read and can take over; None for none."""
+        if self.family.norms is None or self.raw:
             return None, None
         first, second = (self.block_name(number) + norm for norm in self.family.norms)
         if not self.post_norm:
@@ -229,6 +250,12 @@ class Checkpoint:
         if self.post_norm:
             return self.norm_names
         return [self.name(self.family.first_norm)] if self.family.first_norm else []
+
+    @property
+    def held_norms(self) -> list[str]:
+        """Those of them that nothing can take over: they change only with the basis."""
+        reading = {name for i in range(self.blocks) for name in self.reading_norms(i)}
+        return [name for name in self.stream_norms if name not in reading | {self.last_norm}]
 
     @property
     def stream_kind(self) -> StreamKind:
@@ -426,7 +453,12 @@ class Checkpoint:
     def unknown(self) -> list[str]:
         """Those of `others` that this family's heads do not have: nobody knows what they do."""
         known = tuple(f"{name}." for name in self.pooled_heads) + self.family.behind
-        return [name for name in self.others if not name.startswith(known or ("\0",))]
+        inner = {self.name(name) for step in self.family.embeddings for name in step.inner}
+        return [
+            name
+            for name in self.others
+            if name not in inner and not name.startswith(known or ("\0",))
+        ]
 
     @property
     def gives_hidden_states(self) -> bool:

@@ -104,7 +104,8 @@ class Family:
         keys: For each model_type of config.json what its keys do.
         prefixes: What may stand before all names but those of heads.
         probes: Names, after a prefix, that files of this family have, and others not all of.
-        block: The name of block i, ``"h.{}."``.
+        block: The name of block i, ``"h.{}."``; without a place for i there is one block, which all
+            depths share, and `Settings.depth` says how many these are.
         block_of: The block's parts, and where its norms stand, for the settings of a file.
         matrices: The tensors of a block.
         norms: The norms of a block: before (or, post-norm, after) attention and MLP.
@@ -125,6 +126,7 @@ class Family:
         hidden_head: Weight and bias, twice, of a head Linear-ReLU-Linear on the mean of all tokens,
             instead of readers.
         in_metadata: Where in a file's own metadata its settings stand, instead of config.json.
+        raw_hidden: Hidden states are given before the last norm.
         split_axes: Matrices have each of their axes on disk; a Linear joins all but the stream's.
     """
 
@@ -151,6 +153,7 @@ class Family:
     output_bias: bool = True
     hidden_head: tuple[str, str, str, str] | None = None
     in_metadata: str | None = None
+    raw_hidden: bool = False
     split_axes: bool = False
 
     @property

@@ -41,6 +41,8 @@ def count_blocks(files: TensorFiles, family: Family, block_name: Callable[[int],
         family: What they are.
         block_name: What stands before the names of block i.
     """
+    if "{}" not in family.block:  # all depths share it
+        return int(block_name(0) + family.matrices[0].weight in files)
     found = 0
     while block_name(found) + family.matrices[0].weight in files:
         found += 1

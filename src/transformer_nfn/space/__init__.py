@@ -42,7 +42,9 @@ from transformer_nfn.space.parts.embedding import (
     Positions,
     Projection,
     Scaled,
+    Table,
     TokenTypes,
+    Widened,
     Words,
 )
 from transformer_nfn.space.parts.half import Half, NormPlace
@@ -95,10 +97,12 @@ __all__ = [
     "Scaled",
     "ShapeError",
     "StreamKind",
+    "Table",
     "TokenTypes",
     "Unit",
     "UnknownFunctionError",
     "WeightBatch",
+    "Widened",
     "Words",
     "apply_blocks",
     "apply_net",

@@ -8,7 +8,12 @@ from transformer_nfn.space import RELU, RESIDUAL, Attention, Block, Half, Mlp, N
 
 
 def plain_block(
-    settings: Settings, place: NormPlace = NormPlace.BEFORE, *, skip: bool = True, **more: Any
+    settings: Settings,
+    place: NormPlace = NormPlace.BEFORE,
+    *,
+    skip: bool = True,
+    raw: bool = False,
+    **more: Any,
 ) -> Block:
     """Attention with biases and a plain MLP, with one kind of norm in one place.
 
@@ -16,6 +21,7 @@ def plain_block(
         settings: Of a file.
         place: Where the norms stand.
         skip: Whether what is written is added to the stream.
+        raw: Whether both read the stream as it is.
         more: Further fields of the attention.
     """
     attention = Attention(causal=settings.causal, windows=settings.windows, **more)
@@ -23,7 +29,7 @@ def plain_block(
     return compose(
         # With ReLU each hidden neuron has a positive scale; with others it has none.
         (RELU if mlp.homogeneous else RESIDUAL).name,
-        *(Half(part, settings.norm, place, skip) for part in (attention, mlp)),
+        *(Half(part, settings.norm, place, skip, raw=raw) for part in (attention, mlp)),
     )
 
 

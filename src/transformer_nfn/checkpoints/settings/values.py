@@ -25,6 +25,7 @@ class Settings:
         windows: For each block how many tokens back its attention reaches; empty if no block has
             a limit.
         turning: For each block whether rotary positions turn; empty if they do in all.
+        depth: How often the one block of a file is run, where all depths share it.
         sizes: Further sizes that only the function needs (image, patch, tokens).
         flags: Further settings that change the function, where they are not the format's own; two
             files must agree in them.
@@ -41,6 +42,7 @@ class Settings:
     local_rope: Rope | None = None
     windows: tuple[int | None, ...] = ()
     turning: tuple[bool, ...] = ()
+    depth: int | None = None
     sizes: tuple[tuple[str, int], ...] = ()
     flags: tuple[tuple[str, Any], ...] = ()
 

@@ -118,10 +118,9 @@ def outside_changes(checkpoint: Checkpoint, element: NetElement) -> Iterator[tup
     if first is not None or outside is not None:
         for name in checkpoint.writers:
             yield name, moved_writer(checkpoint, name, element)
-        if not checkpoint.post_norm:  # else it is the norm that the first block reads
-            for name in checkpoint.stream_norms:
-                norm = moved_norm(checkpoint.norm(name), first, True)
-                yield from norm_tensors(checkpoint, name, *norm)
+        for name in checkpoint.held_norms:
+            norm = moved_norm(checkpoint.norm(name), first, True)
+            yield from norm_tensors(checkpoint, name, *norm)
     if checkpoint.hidden_head:
         yield from _classifier_changes(checkpoint, element, last)
         return
@@ -156,7 +155,7 @@ def moved_writer(checkpoint: Checkpoint, name: str, element: NetElement) -> Tens
     axis = writer.axes.split().index("x")
     rows = checkpoint.files.read(name).double().movedim(axis, -1)  # … x
     ones = rows.mean(dim=-1, keepdim=True)
-    centred = checkpoint.settings.norm == "layer"
+    centred = checkpoint.centred_embeddings
     basis = element.bases.get(0)
     if centred:
         rows = rows - ones

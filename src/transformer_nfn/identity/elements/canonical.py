@@ -52,7 +52,8 @@ class Rules:
     """What the family allows to take out.
 
     Attributes:
-        centred: What LayerNorm takes away does not count.
+        centred: What LayerNorm takes away does not count in what is read.
+        centred_writes: Nor in what is written.
         free_key_bias: Softmax ignores the key bias.
         output_bias: The value bias can move into the output bias.
         held: Readers without a place for the constant that the shift of their norm makes of them:
@@ -61,6 +62,7 @@ class Rules:
     """
 
     centred: bool
+    centred_writes: bool
     free_key_bias: bool
     output_bias: bool
     held: frozenset[str] = frozenset()
@@ -75,7 +77,8 @@ class Rules:
         free = {"K"} if free_key_bias else set()
         free |= {"V"} if output_bias else set()
         return Rules(
-            centred=checkpoint.settings.norm == "layer",
+            centred=checkpoint.centred_reads,
+            centred_writes=checkpoint.centred_writes,
             free_key_bias=free_key_bias,
             output_bias=output_bias,
             held=frozenset(
@@ -93,7 +96,7 @@ class Rules:
 
 def seen(checkpoint: Checkpoint, rows: Float[Tensor, "t x"]) -> Float[Tensor, "t x"]:
     """What a norm sees of what is written: under LayerNorm not its mean."""
-    if checkpoint.settings.norm != "layer":
+    if not checkpoint.centred_embeddings:
         return rows
     return rows - rows.mean(dim=-1, keepdim=True)
 
@@ -128,7 +131,7 @@ def undressed(
         moved = value_constant(block["V"][..., D, :], block["O"])
         block["V"] = _with_row(block["V"], torch.zeros_like(block["V"][..., D, :]))
         block["bO"] = block["bO"] + moved
-    if rules.centred:
+    if rules.centred_writes:
         for name in batch.spec.block.writers:
             block[name] = block[name] - block[name].mean(dim=-1, keepdim=True)
     return _batch(batch, block)
@@ -147,7 +150,7 @@ def gauge_of(
             weight, _ = split_bias(block, name, axis, D)
             folded = weight * along(norms[half][0], axis, weight.dim())
             ones[name] = _coefficients(folded, axis, direction)
-    if rules.centred:
+    if rules.centred_writes:
         ones |= {name: block[name].mean(dim=-1) for name in batch.spec.block.writers}
     return Gauge(
         norms,

@@ -100,8 +100,13 @@ def _ones(checkpoint: Checkpoint) -> int | None:
     spec, names = checkpoint.spec, checkpoint.spec.block.tensors
     widths = {"x": checkpoint.D, "z": checkpoint.D + 1}
     total = 0
+    block, raw = spec.block, not checkpoint.centred_reads
     for name in names:
-        if name in ("bA",):
+        if name in block.readers and raw:
+            continue
+        if name in block.writers and not checkpoint.centred_writes:
+            continue
+        if name not in (*block.readers, *block.writers):
             continue
         axes = [index.label for index in names[name] if index.label not in widths]
         total += prod(spec.size(label) for label in axes)
@@ -117,6 +122,8 @@ def _ones(checkpoint: Checkpoint) -> int | None:
 
 def free_writers(checkpoint: Checkpoint) -> list[str]:
     """Writers outside the blocks that may change along the ones: all that are no head as well."""
+    if not checkpoint.centred_embeddings:
+        return []
     shared = {head.weight for head in checkpoint.heads.values() if head.tied}
     shared |= set(checkpoint.tied_decoder.values())
     return [name for name in checkpoint.writers if name not in shared]

@@ -47,7 +47,7 @@ def check_block(
     result = _with(checkpoint, tensors)
     new = result.block(number), reading(result, number)
     if element.unseen is not None:
-        rules = replace(rules, centred=False)
+        rules = replace(rules, centred=False, centred_writes=False)
     again = undressed(*new, rules, element.unseen)
     moved_values, again_values = _values(moved), _values(again)
     declared = checkpoint.spec.block

@@ -116,13 +116,15 @@ def element_table(checkpoint: Checkpoint) -> dict[str, Slot]:
 def gauge_table(checkpoint: Checkpoint) -> dict[str, Slot]:
     """What the gauge of a block can have; values that the file has no place for are not in it."""
     block = checkpoint.spec.block
+    free = [*block.readers] if checkpoint.centred_reads else []
+    free += [*block.writers] if checkpoint.centred_writes else []
     names = [f"norm.{half}.{part}" for half in (0, 1) for part in ("scale", "shift")]
     table = {name: Slot(torch.float64, (checkpoint.D,)) for name in names}
     if checkpoint.settings.norm == "layer":
         table |= {
             f"ones.{name}": _beside_stream(checkpoint, name)
             for name in block.tensors
-            if name in (*block.readers, *block.writers) and _has_place(checkpoint, name)
+            if name in free and _has_place(checkpoint, name)
         }
     if checkpoint.settings.rope is None and checkpoint.has_bias("K"):
         table["key_bias"] = _beside_stream(checkpoint, "K")

@@ -99,19 +99,20 @@ def run_each(
     if one.family.first_norm:
         stream = _affine(n, [c.norm(c.stream_norms[0]) for c in checkpoints])
         n = n if one.post_norm else norm(stream, eps)
-    for number in range(one.blocks):
+    for depth in range(one.settings.depth or one.blocks):
+        number = min(depth, one.blocks - 1)  # of the block that it is
         given = (blocks or {}).get(number)
         w = _weights([canonical_block(c, number) if given is None else given for c in checkpoints])
         before = n
         for place, half in enumerate(halves):
-            given_n = before if one.spec.block.parallel else n
+            given_n = before if one.spec.block.parallel else stream if half.raw else n
             written = half.multiplier * half.part(w, given_n, number)
             stream = stream + written if half.skip else written
             n = norm(stream, eps)
             if one.post_norm:
                 after = one.family.norms[place] if one.family.norms else ""
                 stream = _affine(n, [c.norm(c.block_name(number) + after) for c in checkpoints])
-    given_out = [_heads(c, own) for c, own in zip(checkpoints, n, strict=True)]
+    given_out = [_heads(c, *own) for c, *own in zip(checkpoints, n, stream, strict=True)]
     return {head: torch.stack([out[head] for out in given_out]) for head in given_out[0]}
 
 
@@ -137,7 +138,10 @@ def _affine(n: Float[Tensor, "n s t x"], norms: Sequence[Norm]) -> Float[Tensor,
     return n * scale + shift
 
 
-def _heads(checkpoint: Checkpoint, n: Float[Tensor, "s t x"]) -> dict[str, Tensor]:
+def _heads(
+    checkpoint: Checkpoint, n: Float[Tensor, "s t x"], stream: Float[Tensor, "s t x"]
+) -> dict[str, Tensor]:
+    """What the heads say of the last stream, plainly normalised and as it is."""
     norm = checkpoint.norm(checkpoint.last_norm)
     read = checkpoint.files.read
     if checkpoint.hidden_head:
@@ -145,7 +149,7 @@ def _heads(checkpoint: Checkpoint, n: Float[Tensor, "s t x"]) -> dict[str, Tenso
         return {"logits": F.relu(n.mean(dim=1) @ w1 + b1) @ w2 + b2}
     given = {}
     if checkpoint.gives_hidden_states:
-        given["hidden"] = n * norm[0] + norm[1]
+        given["hidden"] = stream if checkpoint.family.raw_hidden else n * norm[0] + norm[1]
     for name, head in checkpoint.heads.items():
         weight = read(head.weight).double()
         bias = read(head.bias).double() if head.bias else torch.zeros(len(weight)).double()

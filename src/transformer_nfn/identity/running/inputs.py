@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from transformer_nfn.checkpoints import Checkpoint
-from transformer_nfn.space import Embedding, Inputs, Positions, TokenTypes, Words
+from transformer_nfn.space import Inputs, Positions, Table, TokenTypes, Words
 
 #: Tokens of a sequence: positions tell far tokens apart, a wrong pairing of RoPE's coordinates
 #: shows only after some twenty.
@@ -66,16 +66,15 @@ def draw_inputs(
     return torch.stack([ids, drawn], dim=1)
 
 
-def _rows(kind: type[Embedding], ours: Checkpoint, theirs: Checkpoint) -> int:
+def _rows(kind: type[Table], ours: Checkpoint, theirs: Checkpoint) -> int:
     """Rows that the tables of a kind have in both networks; 0 if there are none."""
     return min(
         (
-            checkpoint.stored.shape(name)[0]
+            checkpoint.stored.shape(step.name)[0]
             - (step.first_row(checkpoint.stored) if isinstance(step, Positions) else 0)
             for checkpoint in (ours, theirs)
             for step in checkpoint.family.embeddings
             if isinstance(step, kind)
-            for name in step.tensors
         ),
         default=0,
     )

@@ -2,7 +2,7 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any, Protocol, runtime_checkable
 
@@ -11,7 +11,7 @@ from jaxtyping import Int
 from torch import Tensor
 from torch.nn import functional as F
 
-from transformer_nfn.space.functions import sine_positions
+from transformer_nfn.space.functions import layer_norm, sine_positions
 
 
 class Inputs(Enum):
@@ -53,6 +53,11 @@ class Embedding(ABC):
         """Names of its tensors and their axes on disk; `x` is the stream."""
 
     @property
+    def inner(self) -> tuple[str, ...]:
+        """Names of tensors of its own that do not touch the stream."""
+        return ()
+
+    @property
     def inputs(self) -> Inputs | None:
         """What it reads; None if that is for the first step to say."""
         return None
@@ -74,19 +79,30 @@ def token_ids(inputs: Tensor) -> Int[Tensor, "s t"]:
 
 
 @dataclass(frozen=True)
-class _Table(Embedding):
-    """A tensor with a row for each word, position or type."""
+class Table(Embedding):
+    """A tensor with a row for each word, position or type.
+
+    Attributes:
+        name: The table.
+        outer: Its rows are of the stream, not of another size that something makes the stream of.
+    """
 
     name: str
+    outer: bool = field(default=True, kw_only=True)
 
     @property
     def tensors(self) -> Mapping[str, str]:
         """The table."""
-        return {self.name: "t x"}
+        return {self.name: "t x"} if self.outer else {}
+
+    @property
+    def inner(self) -> tuple[str, ...]:
+        """The table, where it is not of the stream."""
+        return () if self.outer else (self.name,)
 
 
 @dataclass(frozen=True)
-class Words(_Table):
+class Words(Table):
     """A row of a table for each word."""
 
     @property
@@ -127,7 +143,7 @@ class Scaled(Embedding):
 
 
 @dataclass(frozen=True)
-class Positions(_Table):
+class Positions(Table):
     """A row of a table for each position of a sequence.
 
     Attributes:
@@ -156,7 +172,7 @@ class Positions(_Table):
 
 
 @dataclass(frozen=True)
-class TokenTypes(_Table):
+class TokenTypes(Table):
     """A row of a table for each type of a token."""
 
     def __call__(self, tokens: Tensor | None, inputs: Tensor, stored: Stored) -> Tensor:
@@ -164,6 +180,38 @@ class TokenTypes(_Table):
         assert tokens is not None
         types = inputs[:, 1] if inputs.dim() == 3 else torch.zeros((), dtype=torch.long)
         return tokens + stored.read(self.name).double()[types]
+
+
+@dataclass(frozen=True)
+class Widened(Embedding):
+    """A LayerNorm of tokens of another size, and a linear map of them into the stream.
+
+    Attributes:
+        norm: The norm.
+        linear: The map.
+        eps: Of the norm.
+    """
+
+    norm: str
+    linear: str
+    eps: float
+
+    @property
+    def tensors(self) -> Mapping[str, str]:
+        """The map and its bias."""
+        return {f"{self.linear}.weight": "x e", f"{self.linear}.bias": "x"}
+
+    @property
+    def inner(self) -> tuple[str, ...]:
+        """Scale and shift of the norm."""
+        return f"{self.norm}.weight", f"{self.norm}.bias"
+
+    def __call__(self, tokens: Tensor | None, inputs: Tensor, stored: Stored) -> Tensor:
+        """(γ n + β) Wᵀ + b."""
+        assert tokens is not None
+        scale, shift = (stored.read(name).double() for name in self.inner)
+        weight, bias = (stored.read(name).double() for name in self.tensors)
+        return (layer_norm(tokens, self.eps) * scale + shift) @ weight.T + bias
 
 
 @dataclass(frozen=True)
@@ -193,19 +241,25 @@ class Patches(Embedding):
 
 @dataclass(frozen=True)
 class ClassToken(Embedding):
-    """One token more, the first."""
+    """One token more, the first.
+
+    Attributes:
+        name: The tensor.
+        axes: On disk.
+    """
 
     name: str
+    axes: str = "p q x"
 
     @property
     def tensors(self) -> Mapping[str, str]:
         """The token."""
-        return {self.name: "p q x"}
+        return {self.name: self.axes}
 
     def __call__(self, tokens: Tensor | None, inputs: Tensor, stored: Stored) -> Tensor:
         """It stands before the others."""
         assert tokens is not None
-        first = stored.read(self.name).double().expand(len(tokens), -1, -1)
+        first = stored.read(self.name).double().view(1, 1, -1).expand(len(tokens), -1, -1)
         return torch.cat([first, tokens], dim=1)
 
 

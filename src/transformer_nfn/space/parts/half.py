@@ -36,6 +36,8 @@ class Half:
         place: Where the norm stands.
         skip: Whether what is written is added to the stream, or takes its place.
         multiplier: Of what is written, in the function only.
+        raw: The part reads the stream as it is, with whatever scale and mean it has: the norm after
+            the sum before it, which may not have been one the first time, cannot be folded into it.
     """
 
     part: Part
@@ -43,6 +45,7 @@ class Half:
     place: NormPlace = NormPlace.BEFORE
     skip: bool = True
     multiplier: float = 1.0
+    raw: bool = False
 
     @property
     def centred(self) -> bool:
@@ -62,6 +65,7 @@ class Half:
             "norm": self.norm,
             "place": self.place.value,
             "skip": self.skip,
+            **({"raw": True} if self.raw else {}),
         }
 
     @staticmethod
@@ -74,7 +78,13 @@ class Half:
         try:
             given = dict(data["part"])
             part = PARTS[given.pop("kind")](**given)
-            half = Half(part, data["norm"], NormPlace(data["place"]), data["skip"])
+            half = Half(
+                part,
+                data["norm"],
+                NormPlace(data["place"]),
+                data["skip"],
+                raw=data.get("raw") is True,
+            )
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise DeclarationError(f"{data!r:.200} is no half of a block: {error}") from None
         if half.norm not in ("layer", "rms") or type(half.skip) is not bool:
