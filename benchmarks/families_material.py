@@ -89,6 +89,7 @@ ARCHITECTURES: dict[str, Architecture] = {
     "albert": Architecture(
         "AlbertConfig", "AlbertForMaskedLM", {**_BASE, **_PLACES, "embedding_size": 16}
     ),
+    "mpnet": Architecture("MPNetConfig", "MPNetForMaskedLM", {**_BASE, **_PLACES}),
     "opt": Architecture(
         "OPTConfig",
         "OPTForCausalLM",

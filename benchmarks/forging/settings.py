@@ -40,18 +40,25 @@ def _first(config: Config, *names: str) -> str:
     raise UnfitError(f"no {names[0]}")
 
 
+def _rope_table(config: Config) -> Config:
+    """Its rotary positions, where all blocks have the same."""
+    table: Config = config[_first(config, "rope_parameters")]
+    _first(table, "rope_theta")
+    return table
+
+
 def _eps(ours: Config, theirs: Config, generator: torch.Generator) -> None:
     name = _first(ours, "rms_norm_eps", "layer_norm_epsilon", "layer_norm_eps")
     theirs[name] = max(ours[name], 1e-7) * log_uniform(generator, 2, 1e4)
 
 
 def _theta(ours: Config, theirs: Config, generator: torch.Generator) -> None:
-    table = theirs[_first(ours, "rope_parameters")]
+    table = _rope_table(theirs)
     table["rope_theta"] *= log_uniform(generator, 1.01, 3)
 
 
 def _rope_kind(ours: Config, theirs: Config, generator: torch.Generator) -> None:
-    table = theirs[_first(ours, "rope_parameters")]
+    table = _rope_table(theirs)
     table |= {"rope_type": "linear", "factor": log_uniform(generator, 1.02, 4)}
 
 
@@ -94,7 +101,7 @@ def _layer_types(ours: Config, theirs: Config, generator: torch.Generator) -> No
 
 
 def _long_context(ours: Config, theirs: Config, generator: torch.Generator) -> None:
-    table = ours[_first(ours, "rope_parameters")]
+    table = _rope_table(ours)
     kind = pick(generator, ("yarn", "dynamic"))
     scaled = {"rope_type": kind, "rope_theta": table["rope_theta"], "factor": 4.0}
     ours |= {"max_position_embeddings": 32, "rope_parameters": scaled}

@@ -388,8 +388,10 @@ class Checkpoint:
 
     @property
     def _needed_outside(self) -> list[str]:
-        """Tensors behind readers without which their function is not known."""
+        """Tensors outside the blocks without which the function is not known."""
         names = [f"{name}.bias" for name in self.pooled_heads]
+        names += [self.name(name) for name in self.family.shared.values()]
+        names += [self.name(n) for step in self.family.embeddings for n in step.inner]
         if (predictor := self.predictor) is not None:
             names += [f"{predictor.norm}.{part}" for part in ("weight", "bias")]
             names += [] if f"{predictor.decoder}.bias" in self.files else [predictor.bias]
@@ -454,6 +456,7 @@ class Checkpoint:
         """Those of `others` that this family's heads do not have: nobody knows what they do."""
         known = tuple(f"{name}." for name in self.pooled_heads) + self.family.behind
         inner = {self.name(name) for step in self.family.embeddings for name in step.inner}
+        inner |= {self.name(name) for name in self.family.shared.values()}
         return [
             name
             for name in self.others

@@ -126,6 +126,7 @@ class Family:
         hidden_head: Weight and bias, twice, of a head Linear-ReLU-Linear on the mean of all tokens,
             instead of readers.
         in_metadata: Where in a file's own metadata its settings stand, instead of config.json.
+        shared: Tensors that all blocks read, by the names that parts have for them.
         raw_hidden: Hidden states are given before the last norm.
         split_axes: Matrices have each of their axes on disk; a Linear joins all but the stream's.
     """
@@ -153,6 +154,7 @@ class Family:
     output_bias: bool = True
     hidden_head: tuple[str, str, str, str] | None = None
     in_metadata: str | None = None
+    shared: Mapping[str, str] = field(default_factory=dict)
     raw_hidden: bool = False
     split_axes: bool = False
 

@@ -2,19 +2,20 @@
 
 from dataclasses import replace
 
-from transformer_nfn.checkpoints.families.bert import BERT, KEYS
+from transformer_nfn.checkpoints.families.bert import BERT
+from transformer_nfn.checkpoints.families.bert import KEYS as BERT_KEYS
 from transformer_nfn.checkpoints.family import Reader, WordPredictor
 from transformer_nfn.checkpoints.settings.keys import Key
 from transformer_nfn.space import Positions, TokenTypes, Words
 
 _WORDS = "embeddings.word_embeddings.weight"
 
-_KEYS = replace(
-    KEYS,
+KEYS = replace(
+    BERT_KEYS,
     # Positions are counted from the one after the padding token's number.
-    matter=(*KEYS.matter, Key("pad_token_id", "flags", int, 1, least=0)),
+    matter=(*BERT_KEYS.matter, Key("pad_token_id", "flags", int, 1, least=0)),
     classes="Roberta",
-    harmless=KEYS.harmless - {"pad_token_id"} | {"output_past", "adapters"},
+    harmless=BERT_KEYS.harmless - {"pad_token_id"} | {"output_past", "adapters"},
 )
 
 PREDICTOR = WordPredictor(
@@ -30,9 +31,9 @@ ROBERTA = replace(
     BERT,
     name="roberta",
     keys={
-        "roberta": _KEYS,
-        "xlm-roberta": replace(_KEYS, classes="XLMRoberta"),
-        "camembert": replace(_KEYS, classes="Camembert"),
+        "roberta": KEYS,
+        "xlm-roberta": replace(KEYS, classes="XLMRoberta"),
+        "camembert": replace(KEYS, classes="Camembert"),
     },
     prefixes=("roberta.", ""),
     embeddings=(

@@ -99,10 +99,15 @@ def run_each(
     if one.family.first_norm:
         stream = _affine(n, [c.norm(c.stream_norms[0]) for c in checkpoints])
         n = n if one.post_norm else norm(stream, eps)
+    shared = {
+        name: torch.stack([c.files.read(c.name(stored)).double() for c in checkpoints])
+        for name, stored in one.family.shared.items()
+    }
     for depth in range(one.settings.depth or one.blocks):
         number = min(depth, one.blocks - 1)  # of the block that it is
         given = (blocks or {}).get(number)
         w = _weights([canonical_block(c, number) if given is None else given for c in checkpoints])
+        w |= shared
         before = n
         for place, half in enumerate(halves):
             given_n = before if one.spec.block.parallel else stream if half.raw else n

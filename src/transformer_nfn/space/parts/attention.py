@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 import torch
-from jaxtyping import Bool, Float
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 from torch.nn import functional as F
 
@@ -53,6 +53,9 @@ class Attention(Part):
         softcap: Scores s become c tanh(s/c) for this c, if there is one.
         norm_eps: Of these norms.
         local_rope: The angles of blocks with a window, where they are others.
+        relative: To the scores is added a number for the distance of the tokens and the head, from
+            a table that all blocks share, `w["relative"]`. So no head of one block can take the
+            place of another without all blocks.
         alibi: Scores fall with the distance of the tokens, for each head at a rate of its own: no
             head can take the place of another.
     """
@@ -63,6 +66,7 @@ class Attention(Part):
     output_bias: bool = True
     rotary: bool = False
     alibi: bool = False
+    relative: bool = False
     normed: bool = False
     after: bool = False
     norm_eps: float = field(default=0.0, metadata=FUNCTION_ONLY)
@@ -91,7 +95,9 @@ class Attention(Part):
         if not self.rotary:
             found[_SECOND[self.reads]] = found[self.reads]
         per = "g" if self.grouped else "h"
-        found[per] = (free if self.alibi else permuted)("groups" if self.grouped else "heads")
+        found[per] = (free if self.alibi or self.relative else permuted)(
+            "groups" if self.grouped else "heads"
+        )
         if self.grouped:
             found["m"] = permuted("heads_per_group", per=per)
         kind = signed if self.normed else rotary if self.rotary else linear
@@ -196,7 +202,7 @@ class Attention(Part):
         if grouped:
             k, v = (shared.repeat_interleave(heads, dim=-3) for shared in (k, v))
         out = join_heads(
-            attend(q, k, v, self._bias(q, number), scale=self.scale, softcap=self.softcap),
+            attend(q, k, v, self._bias(w, q, number), scale=self.scale, softcap=self.softcap),
             w["O"].flatten(1, 2) if grouped else w["O"],
         )
         if "bO" in w:
@@ -215,10 +221,17 @@ class Attention(Part):
         shape = (len(scale), *(1,) * (x.dim() - 2), x.shape[-1])
         return rms_norm(x, self.norm_eps) * scale.reshape(shape)
 
-    def _bias(self, q: Float[Tensor, "*s h t k"], number: int) -> Tensor | None:
+    def _bias(
+        self, w: Mapping[str, Tensor], q: Float[Tensor, "n *s h t k"], number: int
+    ) -> Tensor | None:
         """Which tokens are seen, or what is added to the scores."""
         heads, tokens = q.shape[-3], q.shape[-2]
         sees = self.sees(tokens, number)
+        if self.relative:
+            table = w["relative"]  # n u h
+            bias = table[:, distance_buckets(tokens, table.shape[1])].movedim(-1, 1)  # n h t u
+            each = q.flatten(0, -4).shape[0] // len(bias)
+            return bias.repeat_interleave(each, dim=0)
         if not self.alibi:
             return sees
         place = torch.arange(tokens, dtype=q.dtype)
@@ -238,6 +251,21 @@ class Attention(Part):
         back = place[:, None] - place
         reach = tokens if window is None else window
         return (back >= 0) & (back < reach) if self.causal else back.abs() <= reach
+
+
+def distance_buckets(tokens: int, buckets: int, longest: int = 128) -> Int[Tensor, "t u"]:
+    """The number of each distance of tokens: near ones each, far ones in steps of a logarithm.
+
+    Half of the numbers are for tokens that come later.
+    """
+    place = torch.arange(tokens)
+    back = place[:, None] - place
+    half = buckets // 2
+    near = half // 2
+    far = back.abs().clamp_min(1).float() / near  # in float32, as all do it
+    steps = (torch.log(far) / math.log(longest / near) * (half - near)).long() + near
+    found = torch.where(back.abs() < near, back.abs(), steps.clamp_max(half - 1))
+    return found + half * (back < 0)
 
 
 def alibi_slopes(heads: int) -> Float[Tensor, " h"]:
