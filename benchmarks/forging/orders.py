@@ -53,6 +53,8 @@ def values_exchanged(draft: Draft, generator: torch.Generator) -> None:
     number = int(torch.randint(draft.blocks, (), generator=generator))
     qk, vo = attention_duals(draft)
     outer = qk.per[0]
+    if draft.spec.block.axes[outer].kind is Kind.FREE:
+        raise UnfitError("no two heads see positions alike")
     one, two = _two(draft, outer, generator)
     block = draft.block(number)
     for name in (*vo.left, *vo.right):
@@ -83,6 +85,8 @@ def equal_heads(
     number = int(torch.randint(draft.blocks, (), generator=generator))
     qk, vo = attention_duals(draft)
     outer = qk.per[0]
+    if draft.spec.block.axes[outer].kind is Kind.FREE:
+        raise UnfitError("no two heads see positions alike")
     one, two = ({outer: index} for index in _two(draft, outer, generator))
     block = draft.block(number)
     for name in (*qk.left, *qk.right, *vo.left):

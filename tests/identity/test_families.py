@@ -15,7 +15,7 @@ from benchmarks.families_material import (
     make,
     outputs,
 )
-from transformer_nfn.checkpoints import FAMILIES, Checkpoint
+from transformer_nfn.checkpoints import FAMILIES, Checkpoint, rewrite
 from transformer_nfn.identity import same
 from transformer_nfn.kinship import distance, fingerprint
 
@@ -61,6 +61,23 @@ def test_what_looks_like_a_symmetry_and_is_none(name: str, tmp_path: Path) -> No
             with Checkpoint(changed) as other:
                 verdict = same(checkpoint, other, seed=0, search=False)
             assert not verdict.answer.same_function, what
+
+
+def test_heads_that_look_alike_but_not_at_positions_are_not_one(tmp_path: Path) -> None:
+    folder = make("bloom", tmp_path / "a")
+    with Checkpoint(folder) as checkpoint:
+        block = {name: tensor.clone() for name, tensor in checkpoint.block(0).tensors.items()}
+        for name in "QK":
+            block[name][:, :, :, 1] = block[name][:, :, :, 0]
+        alike = checkpoint.block(0).replace(block)
+        ours = rewrite(checkpoint, checkpoint.pack(0, alike).items(), tmp_path / "alike")
+        swapped = {name: block[name][:, :, :, [1, 0, 2]] for name in "VO"}
+        packed = checkpoint.pack(0, alike.replace(swapped)).items()
+        theirs = rewrite(checkpoint, packed, tmp_path / "swapped")
+    with Checkpoint(ours) as a, Checkpoint(theirs) as b:
+        verdict = same(a, b, seed=0)
+    assert not verdict.answer.same_function
+    assert "no symmetry explains" in verdict.reason
 
 
 def test_a_pair_of_signs_under_norms_of_queries_and_keys_is_found(tmp_path: Path) -> None:

@@ -93,6 +93,7 @@ def inspect_checkpoint(
             "activation": settings.activation,
             "norms": f"{settings.norm}, {place}",
             "eps": settings.eps,
+            "depth": settings.depth,
             "rope": None
             if settings.rope is None
             else f"{settings.rope.kind} {settings.rope.theta:g}",

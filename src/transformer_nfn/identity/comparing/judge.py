@@ -34,7 +34,7 @@ from transformer_nfn.identity.comparing.variance import block_variances, norm_va
 from transformer_nfn.identity.elements.acting import canonical_block, folded_head, reading
 from transformer_nfn.identity.elements.canonical import Bases, Norm, Rules, rotated, seen, undressed
 from transformer_nfn.identity.elements.element import NetElement, last_stream, streams
-from transformer_nfn.space import WeightBatch
+from transformer_nfn.space import Kind, WeightBatch
 
 #: From so many times its limit on a residual is a suspicion.
 _SUSPICIOUS = 2.0
@@ -235,6 +235,9 @@ def _shared_values(
     """Whether V O differs only among heads that look at the same tokens, where its sum counts."""
     if residual.kind != "V O" or "Q K" not in expected:
         return False
+    axes = theirs.spec.block.axes
+    if any(axes[label].kind is Kind.FREE for label in theirs.spec.block.units["V O"].labels):
+        return False  # positions are added to the scores of each head in its own way
     a, b = Heads.of(ours), Heads.of(theirs)
     looks = expected["Q K"].flatten(0, 1)
     looks = looks if looks.dim() == 1 else looks.sum(dim=1)  # of all pairs
