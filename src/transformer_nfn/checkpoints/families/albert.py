@@ -28,12 +28,8 @@ KEYS = replace(
     ),
     supported={"layer_norm_eps": _EPS, "num_hidden_groups": 1, "inner_group_num": 1},
     sizes={
-        "hidden_size": "D",
-        "intermediate_size": "D_A",
+        **{key: of for key, of in BERT_KEYS.sizes.items() if of != "blocks"},
         "embedding_size": (_WORDS, 1),
-        "vocab_size": (_WORDS, 0),
-        "max_position_embeddings": (_PLACES, 0),
-        "type_vocab_size": (_TYPES, 0),
     },
     blocks=None,
     classes="Albert",

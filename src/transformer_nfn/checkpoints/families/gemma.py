@@ -18,6 +18,8 @@ from transformer_nfn.checkpoints.settings.rotary import ROPE, read_rope, typed_w
 from transformer_nfn.checkpoints.settings.values import Settings
 from transformer_nfn.space import Block, Rope, Scaled, Words
 
+#: The first files say gelu and mean the other one.
+_GELU = {**ACTIVATIONS, "gelu": ACTIVATIONS["gelu_pytorch_tanh"]}
 _OTHERS = ("hidden_act", "tie_word_embeddings", "num_key_value_heads", "pretraining_tp")
 
 _KEYS = replace(
@@ -25,7 +27,7 @@ _KEYS = replace(
     classes="Gemma",
     matter=(
         *(key for key in LLAMA_KEYS.matter if key.name not in _OTHERS),
-        Key("hidden_act", "activation", str, "gelu_pytorch_tanh", same=ACTIVATIONS),
+        Key("hidden_act", "activation", str, "gelu_pytorch_tanh", same=_GELU),
         Key("hidden_activation", "flags", str, None, same=ACTIVATIONS),
         Key("tie_word_embeddings", "tied", bool, True),
         Key("num_key_value_heads", "groups", int, 16, null=True),

@@ -19,11 +19,14 @@ def _block(settings: Settings) -> Block:
 KEYS = replace(
     ROBERTA_KEYS,
     classes="MPNet",
+    # Padding is the word 1 whatever the config says.
+    matter=tuple(key for key in ROBERTA_KEYS.matter if key.name != "pad_token_id"),
     supported={},
     sizes={
         **{key: of for key, of in ROBERTA_KEYS.sizes.items() if key != "type_vocab_size"},
         "relative_attention_num_buckets": (_TABLE, 0),
     },
+    harmless=ROBERTA_KEYS.harmless | {"pad_token_id"},
 )
 
 MPNET = replace(
