@@ -1,6 +1,7 @@
 """A block's tensors on disk as its declared tensors, and back: axes, fused matrices, bias rows."""
 
 from collections.abc import Sequence
+from functools import cache
 from math import prod
 from typing import NamedTuple
 
@@ -29,6 +30,7 @@ class Layout(NamedTuple):
     after: tuple[str, ...]
 
     @staticmethod
+    @cache
     def of(matrix: Matrix) -> "Layout":
         """From ``"h k x"`` of one tensor, ``"h (k + k + v) x"`` of three."""
         before, bracket, rest = matrix.axes.partition("(")

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from math import prod
 from types import MappingProxyType
 
@@ -64,7 +65,15 @@ class BlockSpec:
 
     def shape(self, name: str) -> tuple[int, ...]:
         """The shape of a tensor or product in one network, channel and block."""
-        return tuple(self.size(index.label) for index in self.block.labels(name))
+        if name not in self._shapes:
+            labels = self.block.labels(name)
+            self._shapes[name] = tuple(self.size(index.label) for index in labels)
+        return self._shapes[name]
+
+    @cached_property
+    def _shapes(self) -> dict[str, tuple[int, ...]]:
+        """Shapes that were asked for; every batch of weights asks for all of them."""
+        return {}
 
     @property
     def weights(self) -> int:

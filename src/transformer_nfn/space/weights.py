@@ -48,8 +48,8 @@ class WeightBatch:
         first = next(iter(self.tensors.values()))
         for name in block.tensors:
             tensor, wanted = self.tensors[name], self.spec.shape(name)
-            axes = " ".join(str(index) for index in block.tensors[name])
             if tensor.dim() != 3 + len(wanted) or tensor.shape[3:] != wanted:
+                axes = " ".join(str(index) for index in block.tensors[name])
                 raise ShapeError(
                     f"{name} of block {block.name!r} has axes 'n c l {axes}' = "
                     f"(n, c, l, {', '.join(map(str, wanted))}), got {tuple(tensor.shape)}"
