@@ -8,6 +8,7 @@ import torch
 from tests.bench.small import RESIDUAL, SHAPE, WORD_VECTORS, small_examples
 from transformer_nfn.bench.data.examples import Examples
 from transformer_nfn.bench.errors import BenchError
+from transformer_nfn.bench.features.blockwise import blockwise_values
 from transformer_nfn.bench.features.kinds import (
     FEATURES,
     NUMBERS,
@@ -19,7 +20,7 @@ from transformer_nfn.bench.features.kinds import (
     weights,
 )
 from transformer_nfn.group import GroupElement, conditioned, random_element
-from transformer_nfn.space import WeightBatch
+from transformer_nfn.space import PAPER, BlockSpec, NetBatch, WeightBatch, declare
 from transformer_nfn.zoo.nets import NetShape
 
 SHAPES = {
@@ -180,3 +181,13 @@ def test_huge_weights_stay_finite() -> None:
     huge = Examples(examples.table, examples.weights * 1e30, SHAPE)
     assert np.isfinite(invariants(huge)).all()
     assert np.isfinite(statistics(huge)).all()
+
+
+@pytest.mark.parametrize("features", [invariant_values, blockwise_values])
+def test_a_tensor_that_nobody_owns_is_refused(features: Callable) -> None:
+    tables = PAPER.tables()
+    block = declare("mine", PAPER.axes, {**tables["tensors"], "cross": "x a"}, tables["products"])
+    spec = BlockSpec(block, D=4, heads=2, D_k=2, D_v=3, D_A=5)
+    blocks = WeightBatch.random(spec, networks=2, generator=torch.manual_seed(0))
+    with pytest.raises(BenchError, match="'mine' has cross, which these features do not see"):
+        features(NetBatch(blocks))

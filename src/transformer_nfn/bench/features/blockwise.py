@@ -13,6 +13,7 @@ from torch import Tensor
 from transformer_nfn.bench.data.examples import Examples
 from transformer_nfn.bench.features.spectra import (
     by_chunks,
+    check_owned,
     norm,
     product_singular_values,
     summary_of,
@@ -48,6 +49,7 @@ def blockwise_values(nets: NetBatch) -> Float64[Tensor, "n f"]:
     Last, of each pair of neighbours, the mean over pairs, 0 with a single block: what is left of
     the norms in B Q Kᵀ Bᵀ and B V O, with the B of the block before, and their spread.
     """
+    check_owned(nets)
     names = ("Q", "K", "V", "O", "A", "B", "bA", "bB")
     blocks = {name: nets.blocks[name][:, 0].double() for name in names}  # n l …
     D = blocks["O"].shape[-1]

@@ -19,6 +19,7 @@ from transformer_nfn.bench.features.blockwise import blockwise
 from transformer_nfn.bench.features.spectra import (
     as_float32,
     by_chunks,
+    check_owned,
     norm,
     product_singular_values,
     summary,
@@ -109,6 +110,7 @@ def invariant_values(nets: NetBatch) -> Float64[Tensor, "n f"]:
 
     They do not tell all orbits apart: they are features, not a fingerprint.
     """
+    check_owned(nets)
     blocks = {name: nets.blocks[name][:, 0].double() for name in nets.blocks}  # n l …
     outside = {
         f"{part}.{name}": tensor.double()

@@ -8,7 +8,11 @@ from jaxtyping import Float, Float32, Float64
 from torch import Tensor
 
 from transformer_nfn.bench.data.examples import Examples
+from transformer_nfn.bench.errors import BenchError
 from transformer_nfn.space import NetBatch
+
+#: Tensors of a block that features are made of.
+_SEEN = frozenset(("Q", "K", "V", "O", "A", "B", "bA", "bB", "bO"))
 
 _QUANTILES = (0.0, 0.25, 0.5, 0.75, 1.0)
 _CHUNK = 256  # networks at a time in float64: some 100 MB for the paper's nets
@@ -26,6 +30,19 @@ def by_chunks(
         one = examples.shape.net_batch(torch.zeros(1, examples.shape.size))
         parts = [np.empty((0, values(one).shape[1]))]
     return as_float32(np.concatenate(parts))
+
+
+def check_owned(nets: NetBatch) -> None:
+    """Refuse blocks with a tensor that no feature would see.
+
+    Raises:
+        BenchError: If there is one.
+    """
+    if unknown := sorted(set(nets.blocks) - _SEEN):
+        raise BenchError(
+            f"block {nets.blocks.spec.block.name!r} has {', '.join(unknown)}, which these features do not "
+            f"see: networks that differ in it alone would be the same"
+        )
 
 
 def product_singular_values(
