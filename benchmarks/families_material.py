@@ -142,6 +142,11 @@ ARCHITECTURES: dict[str, Architecture] = {
         "BloomForCausalLM",
         {"hidden_size": 24, "n_layer": 2, "n_head": 3, "vocab_size": 60, **_WORDS},
     ),
+    "dinov2": Architecture(
+        "Dinov2Config",
+        "Dinov2Model",
+        {k: size for k, size in _IMAGES.items() if k != "intermediate_size"},
+    ),
     "clip_vision_model": Architecture("CLIPVisionConfig", "CLIPVisionModel", _IMAGES),
     "siglip_vision_model": Architecture("SiglipVisionConfig", "SiglipVisionModel", _IMAGES),
     "vit": Architecture(

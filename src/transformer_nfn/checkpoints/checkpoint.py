@@ -217,7 +217,8 @@ class Checkpoint:
     def centred_writes(self) -> bool:
         """Whether nobody sees the mean of what the halves write."""
         shown = self.family.raw_hidden and self.gives_hidden_states
-        return self.settings.norm == "layer" and not shown
+        # A scale of each coordinate makes something else of a mean.
+        return self.settings.norm == "layer" and not shown and not self.spec.block.gains
 
     @property
     def centred_embeddings(self) -> bool:
@@ -260,11 +261,12 @@ class Checkpoint:
     @property
     def stream_kind(self) -> StreamKind:
         """What the norms leave of the basis of the stream."""
-        if self.spec.block.gains:
+        if self.spec.block.gains and self.settings.norm == "rms":
             return StreamKind.SIGNED
         if self.post_norm:
             return StreamKind.FLIPPED
-        return StreamKind.PERMUTED if self.stream_norms else StreamKind.ORTHOGONAL
+        held = self.stream_norms or self.spec.block.gains
+        return StreamKind.PERMUTED if held else StreamKind.ORTHOGONAL
 
     @property
     def norm_names(self) -> list[str]:

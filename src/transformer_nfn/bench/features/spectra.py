@@ -40,8 +40,8 @@ def check_owned(nets: NetBatch) -> None:
     """
     if unknown := sorted(set(nets.blocks) - _SEEN):
         raise BenchError(
-            f"block {nets.blocks.spec.block.name!r} has {', '.join(unknown)}, which these features do not "
-            f"see: networks that differ in it alone would be the same"
+            f"block {nets.blocks.spec.block.name!r} has {', '.join(unknown)}, which these features "
+            f"do not see: networks that differ in it alone would be the same"
         )
 
 

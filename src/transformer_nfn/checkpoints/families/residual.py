@@ -25,7 +25,7 @@ def plain_block(
         more: Further fields of the attention.
     """
     attention = Attention(causal=settings.causal, windows=settings.windows, **more)
-    mlp = Mlp(settings.activation, scales=True)
+    mlp = Mlp(settings.activation, scales=True, scaled=attention.scaled)
     return compose(
         # With ReLU each hidden neuron has a positive scale; with others it has none.
         (RELU if mlp.homogeneous else RESIDUAL).name,

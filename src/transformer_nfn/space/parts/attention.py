@@ -19,6 +19,7 @@ from transformer_nfn.space.parts.part import (
     Part,
     Unit,
     after_norm,
+    along_stream,
     number_unit,
     row_unit,
 )
@@ -45,6 +46,7 @@ class Attention(Part):
             each pair of coordinates, and a number for each between the two scales. A scale of the
             whole head is none: the norm's ε sees it.
         after: What it writes goes through an RMSNorm with a scale nO before it is added.
+        scaled: What it writes is scaled by nO, each coordinate by a number of its own.
         rope: Their angles, where the function is wanted.
         causal: A token sees only those before it.
         windows: For each block how many tokens back it reaches; empty if no block has a limit.
@@ -69,6 +71,7 @@ class Attention(Part):
     relative: bool = False
     normed: bool = False
     after: bool = False
+    scaled: bool = False
     norm_eps: float = field(default=0.0, metadata=FUNCTION_ONLY)
     rope: Rope | None = field(default=None, metadata=FUNCTION_ONLY)
     local_rope: Rope | None = field(default=None, metadata=FUNCTION_ONLY)
@@ -122,8 +125,7 @@ class Attention(Part):
         }
         if self.normed:
             found |= {"nQ": "f j i", "nK": "f j i*"}
-        if self.after:
-            found["nO"] = self.output
+        found |= dict.fromkeys(self.gains, self.output)
         return found | ({"bO": self.output} if self.output_bias else {})
 
     @property
@@ -169,8 +171,8 @@ class Attention(Part):
 
     @property
     def gains(self) -> tuple[str, ...]:
-        """The scale of the norm of what it writes."""
-        return ("nO",) if self.after else ()
+        """The scale of what it writes."""
+        return ("nO",) if self.after or self.scaled else ()
 
     def _each_head(self, tensor: Tensor) -> Float[Tensor, "g m x k"]:
         return tensor if self.grouped else tensor.unsqueeze(1)
@@ -207,7 +209,9 @@ class Attention(Part):
         )
         if "bO" in w:
             out = out + w["bO"].view(-1, *(1,) * (out.dim() - 2), out.shape[-1])
-        return after_norm(out, w["nO"], self.norm_eps) if self.after else out
+        if self.after:
+            return after_norm(out, w["nO"], self.norm_eps)
+        return out * along_stream(w["nO"], out) if self.scaled else out
 
     def _rope_of(self, number: int) -> Rope:
         local = self.local_rope if self.windows and self.windows[number] is not None else None

@@ -18,6 +18,7 @@ from transformer_nfn.space.parts.part import (
     Part,
     Unit,
     after_norm,
+    along_stream,
     number_unit,
     row_unit,
 )
@@ -32,11 +33,13 @@ class Mlp(Part):
         input: What it reads: the stream, or an axis that the part before writes.
         scales: Declare the positive scale of each neuron where the activation has one. Layers know
             none.
+        scaled: What it writes is scaled by nB, each coordinate by a number of its own.
     """
 
     activation: str
     input: str = STREAM
     scales: bool = False
+    scaled: bool = False
 
     readers = ("A",)
     writers = ("B", "bB")
@@ -64,14 +67,20 @@ class Mlp(Part):
     @property
     def tensors(self) -> Mapping[str, str]:
         """A, B, and their biases."""
+        gains = dict.fromkeys(self.gains, STREAM)
         if self._scale:
-            return {"A": f"{self.input} a s", "B": "a s* x", "bA": "a s", "bB": "x"}
-        return {"A": f"{self.input} a", "B": "a x", "bA": "a", "bB": "x"}
+            return {"A": f"{self.input} a s", "B": "a s* x", **gains, "bA": "a s", "bB": "x"}
+        return {"A": f"{self.input} a", "B": "a x", **gains, "bA": "a", "bB": "x"}
+
+    @property
+    def gains(self) -> tuple[str, ...]:
+        """The scale of what it writes."""
+        return ("nB",) if self.scaled else ()
 
     @property
     def units(self) -> Mapping[str, Unit]:
         """What a neuron reads and what it writes; where a scale may move, their product."""
-        bias = {"bB": row_unit("bB")}
+        bias = {"bB": row_unit("bB")} | {name: number_unit(name) for name in self.gains}
         if self._scale:
             return {"A B": Unit(("A", "bA", "B"), ("a",), self._both)} | bias
         return {
@@ -105,7 +114,8 @@ class Mlp(Part):
         neurons = w["bA"].shape[1]
         A, B = w["A"].view(*w["A"].shape[:2], neurons), w["B"].view(len(w["B"]), neurons, -1)
         hidden = ACTIVATIONS[self.activation](per_net(x, A, w["bA"].view(-1, neurons)))
-        return per_net(hidden, B, w["bB"])
+        out = per_net(hidden, B, w["bB"])
+        return out * along_stream(w["nB"], out) if self.scaled else out
 
 
 def unit_neurons(

@@ -59,7 +59,14 @@ def after_norm(
     written: Float[Tensor, "n *s t x"], gain: Float[Tensor, "n x"], eps: float
 ) -> Float[Tensor, "n *s t x"]:
     """What is written through an RMSNorm, each coordinate times its gain."""
-    return rms_norm(written, eps) * gain.view(len(gain), *(1,) * (written.dim() - 2), -1)
+    return rms_norm(written, eps) * along_stream(gain, written)
+
+
+def along_stream(
+    gain: Float[Tensor, "n x"], tokens: Float[Tensor, "n *s t x"]
+) -> Float[Tensor, "n *s t x"]:
+    """A number for each coordinate of each network, as it broadcasts over tokens."""
+    return gain.view(len(gain), *(1,) * (tokens.dim() - 2), -1)
 
 
 class Part(ABC):
