@@ -168,3 +168,28 @@ def test_gated_parts_with_biases_and_scales_compute_what_plain_ones_do() -> None
         w | {"up": w["up"][..., None], "down": w["down"][:, :, None]}, x
     )
     torch.testing.assert_close(found, wanted + w["bdown"][:, None])
+
+
+@pytest.mark.parametrize(
+    ("raw", "scaled"),
+    [(False, False), (True, False), (False, True)],
+    ids=["plain", "raw", "scaled"],
+)
+def test_what_a_norm_hides_of_a_block_depends_on_who_reads_it(raw: bool, scaled: bool) -> None:
+    """The canonical form of a network computes what the network does, whatever its parts are."""
+    halves = (
+        Half(Attention(scaled=scaled), "layer", raw=raw),
+        Half(Mlp("gelu", scaled=scaled), "layer", raw=raw),
+    )
+    spec = BlockSpec(compose("mine", *halves), D=6, heads=2, D_k=2, D_v=3, D_A=5)
+    seed = torch.Generator().manual_seed(0)
+    blocks = WeightBatch.random(spec, networks=2, blocks=2, generator=seed, dtype=torch.float64)
+    shapes = {"weight1": (6, 4), "bias1": (4,), "weight2": (4, 3), "bias2": (3,)}
+    classifier = {
+        name: torch.randn(2, *shape, generator=seed, dtype=torch.float64)
+        for name, shape in shapes.items()
+    }
+    net = NetBatch(blocks, {}, classifier)
+    inputs = torch.randn(3, 4, 6, generator=seed, dtype=torch.float64)
+    out, again = apply_net(net, inputs, eps=1e-5), apply_net(canonical(net), inputs, eps=1e-5)
+    assert torch.allclose(out, again, rtol=1e-9, atol=1e-12)

@@ -218,7 +218,8 @@ class Checkpoint:
         """Whether nobody sees the mean of what the halves write."""
         shown = self.family.raw_hidden and self.gives_hidden_states
         # A scale of each coordinate makes something else of a mean.
-        return self.settings.norm == "layer" and not shown and not self.spec.block.gains
+        normed = self.settings.norm == "layer" and (self.post_norm or not self.raw)
+        return normed and not shown and not self.spec.block.gains
 
     @property
     def centred_embeddings(self) -> bool:

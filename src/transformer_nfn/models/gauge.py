@@ -36,15 +36,20 @@ def canonical(net: NetBatch) -> NetBatch:
     D, halves = spec.sizes["D"], spec.block.halves
     # One stream is read by all norms, so they are all of one kind or nothing is known of its mean.
     centred = all(half.centred for half in halves)
+    # What reads the stream as it is sees its mean, and a scale of each coordinate turns a mean.
+    reads = centred and not any(half.raw for half in halves)
+    normed = reads or all(half.place is NormPlace.AFTER_SUM for half in halves)
+    writes = centred and normed and not spec.block.gains
     for half in halves:
         part = half.part
         own = {name: blocks[name] for name in part.tensors}
-        if centred:
+        if reads:
             own |= {name: _read(own[name], part.reading_axis(name), D) for name in part.readers}
+        if writes:
             own |= {name: _written(own[name]) for name in part.writers if name in own}
         own = part.with_unit_scales(own)
         blocks |= part.with_unit_output(own) if _only_read_by_a_norm(half) else own
-    if centred:
+    if reads:
         embedding = {name: _written(tensor) for name, tensor in embedding.items()}
     if classifier:
         if centred:

@@ -100,7 +100,8 @@ class Half:
     ) -> Float[Tensor, "n *s t x"]:
         """The stream after it; norms have no affine part, which is folded into what follows."""
         norm = layer_norm if self.centred else rms_norm
-        before = norm(stream, eps) if self.place is NormPlace.BEFORE else stream
+        reads_norm = self.place is NormPlace.BEFORE and not self.raw
+        before = norm(stream, eps) if reads_norm else stream
         written = self.multiplier * self.part(w, before, number)
         if self.place is NormPlace.AFTER:
             written = norm(written, eps)

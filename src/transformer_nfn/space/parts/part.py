@@ -64,7 +64,7 @@ def after_norm(
 
 def along_stream(
     gain: Float[Tensor, "n x"], tokens: Float[Tensor, "n *s t x"]
-) -> Float[Tensor, "n *s t x"]:
+) -> Float[Tensor, "n ... x"]:
     """A number for each coordinate of each network, as it broadcasts over tokens."""
     return gain.view(len(gain), *(1,) * (tokens.dim() - 2), -1)
 
