@@ -37,6 +37,15 @@ def check_owned(files: TensorFiles, family: Family, stem: str, owned: Collection
         )
 
 
+def check_refused(files: TensorFiles, family: Family) -> None:
+    """No tensor of a head that the family does not read: others would then read something else."""
+    for name in files:
+        if name.startswith(family.refused or "\0"):
+            raise CheckpointError(
+                f"{files.path}: {name[:100]!r} belongs to a kind of {family.name} that is not read"
+            )
+
+
 def check_prefixes(files: TensorFiles, family: Family, prefix: str, owned: Collection[str]) -> None:
     """No tensor is one of ours under another prefix: a loader adds and strips them, name by name.
 
@@ -70,6 +79,10 @@ def check_architectures(config: Mapping[str, Any], keys: Keys, where: str) -> No
     for name in names:
         rest = str(name).removeprefix(keys.classes or "")
         known = ("For", "Model", "LMHead", "DoubleHeads")
+        if keys.refused and str(name).endswith(keys.refused):
+            raise CheckpointError(
+                f"{where}: config.json names the architecture {name!r:.60}, which is not read"
+            )
         if keys.classes and (rest == name or not rest.startswith(known)):
             raise CheckpointError(
                 f"{where}: config.json names the architecture {name!r:.60}, which is no "

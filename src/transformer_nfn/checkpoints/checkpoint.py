@@ -110,6 +110,7 @@ class Checkpoint:
         names = [self.block_name(number) for number in range(self.blocks)]
         soundness.check_blocks(self.files, self.family, self.spec, names)
         stem = self.prefix + self.family.block.partition("{}")[0]
+        agreement.check_refused(self.files, self.family)
         agreement.check_owned(self.files, self.family, stem, self._block_tensors)
         if "model_type" not in self.options:  # else the user knows better than the config
             agreement.check_architectures(self.config, self._keys, str(self.path))
@@ -333,38 +334,37 @@ class Checkpoint:
         """Whether a layer reads the pooler's output: as the config says, else if there is one."""
         if name not in self.family.pooled or self._is_a("ForTokenClassification"):
             return False
-        return bool(self._architectures) or self.pooler is not None
+        return bool(self._architectures) or self.family.pooled[name] in self._poolers
 
     @cached_property
-    def _pooler(self) -> tuple[str, str] | None:
-        """The pooler of this file: its name here, and in the family's table."""
+    def _poolers(self) -> dict[str, str]:
+        """The poolers of this file, by their names in the family's table their names here."""
+        found: dict[str, str] = {}
         for name in self.family.poolers:
             for here in (self.name(name), name):
                 if f"{here}.weight" in self.files:
-                    return here, name
-        return None
+                    found.setdefault(name, here)
+        return found
 
     @property
-    def pooler(self) -> str | None:
-        """The name in this file of the reader whose output goes through an activation."""
-        return self._pooler[0] if self._pooler else None
-
-    @property
-    def pooler_activation(self) -> str:
-        """What its output goes through."""
-        own = self.family.poolers[self._pooler[1]] if self._pooler else None
-        return self.settings.flag("pooler_act") or own or self.settings.activation
+    def poolers(self) -> dict[str, str]:
+        """Readers whose output goes through an activation, by name, and that activation."""
+        given = self.settings.flag("pooler_act")
+        return {
+            here: given or self.family.poolers[name] or self.settings.activation
+            for name, here in self._poolers.items()
+        }
 
     @cached_property
-    def pooled_heads(self) -> list[str]:
-        """Layers that read what the pooler makes of the first token, by their names."""
-        if self.pooler is None or self.pooler not in self.heads:
-            return []
-        return [
-            name
-            for name in self.family.pooled
-            if name not in self.heads and f"{name}.weight" in self.files
-        ]
+    def pooled_heads(self) -> dict[str, str]:
+        """Layers that read what a pooler gives, by their names, and which pooler."""
+        return {
+            name: self._poolers[pooler]
+            for name, pooler in self.family.pooled.items()
+            if self._poolers.get(pooler) in self.heads
+            and name not in self.heads
+            and f"{name}.weight" in self.files
+        }
 
     @property
     def _predicts_tokens(self) -> bool:
@@ -397,7 +397,8 @@ class Checkpoint:
         names += [self.name(n) for step in self.family.embeddings for n in step.inner]
         if (predictor := self.predictor) is not None:
             names += [f"{predictor.norm}.{part}" for part in ("weight", "bias")]
-            names += [] if f"{predictor.decoder}.bias" in self.files else [predictor.bias]
+            own = f"{predictor.decoder}.bias"
+            names += [] if own in self.files else [predictor.bias if self.settings.tied else own]
         return names
 
     @property
@@ -413,8 +414,9 @@ class Checkpoint:
         """
         if (predictor := self.predictor) is None:
             return {}
-        shared = {f"{predictor.decoder}.bias": predictor.bias}
+        shared = {}
         if self.settings.tied:
+            shared[f"{predictor.decoder}.bias"] = predictor.bias
             shared[f"{predictor.decoder}.weight"] = self.name(predictor.tied)
         return {own: of for own, of in shared.items() if own not in self.files}
 
@@ -473,7 +475,7 @@ class Checkpoint:
             return False
         if self._is_a("Model") and not self._is_a("LMHeadModel", "DoubleHeadsModel"):
             return True
-        heads = [name for name in self.heads if name != self.pooler]
+        heads = [name for name in self.heads if name not in self.poolers]
         return not heads and not self.pooled_heads
 
     # -------------------------------------------------------------------------------- tensors

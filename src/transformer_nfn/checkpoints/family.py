@@ -117,11 +117,11 @@ class Family:
         readers: Everything else that reads from it.
         predictor: What makes words of what a reader gives, if there is such a reader.
         labels: Readers with a row for each label of config.json.
-        poolers: Readers whose output goes through an activation: that, or None for the MLPs'. A
-            file has one of them, or none.
-        pooled: Layers that read what the pooler gives, not the stream.
+        poolers: Readers whose output goes through an activation: that, or None for the MLPs'.
+        pooled: Layers that read what a pooler gives, not the stream, and which pooler.
         behind: Beginnings of names of tensors that read what a reader gives.
         ignored: Endings of names that are no weights.
+        refused: Beginnings of names of tensors of networks that are not read.
         output_bias: The attention has an output bias, or a place for one.
         hidden_head: Weight and bias, twice, of a head Linear-ReLU-Linear on the mean of all tokens,
             instead of readers.
@@ -148,9 +148,10 @@ class Family:
     predictor: WordPredictor | None = None
     labels: tuple[str, ...] = ("classifier", "score", "cls_classifier", "distillation_classifier")
     poolers: Mapping[str, str | None] = field(default_factory=dict)
-    pooled: tuple[str, ...] = ()
+    pooled: Mapping[str, str] = field(default_factory=dict)
     behind: tuple[str, ...] = ()
     ignored: tuple[str, ...] = field(default=())
+    refused: tuple[str, ...] = ()
     output_bias: bool = True
     hidden_head: tuple[str, str, str, str] | None = None
     in_metadata: str | None = None

@@ -82,6 +82,6 @@ ALBERT = replace(
     ),
     predictor=PREDICTOR,
     poolers={"pooler": "tanh"},
-    pooled=("classifier", "sop_classifier.classifier"),
+    pooled={"classifier": "pooler", "sop_classifier.classifier": "pooler"},
     behind=("predictions.",),
 )

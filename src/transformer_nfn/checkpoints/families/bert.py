@@ -74,7 +74,7 @@ BERT = Family(
     predictor=PREDICTOR,
     poolers={"pooler.dense": "tanh"},
     # A classifier of single tokens reads the stream, all others what the pooler makes of it.
-    pooled=("cls.seq_relationship", "classifier"),
+    pooled={"cls.seq_relationship": "pooler.dense", "classifier": "pooler.dense"},
     behind=("cls.predictions.",),
     ignored=("embeddings.position_ids",),
 )

@@ -10,7 +10,7 @@ _WORDS = "word_embeddings.weight"
 #: The same sums in the order of several machines; lengths that no tensor has.
 _HARMLESS = """
     attention_softmax_in_fp32 bias_dropout_fusion masked_softmax_fusion offset_alibi pad_token_id
-    pretraining_tp seq_length skip_bias_add skip_bias_add_qkv slow_but_exact
+    pretraining_tp seq_length skip_bias_add skip_bias_add_qkv
 """
 
 KEYS = Keys(
@@ -21,7 +21,7 @@ KEYS = Keys(
         Key("tie_word_embeddings", "tied", bool, True),
         Key("pad_token_id", "flags", int, None, least=-1, beside="score."),
     ),
-    supported={"apply_residual_connection_post_layernorm": False},
+    supported={"apply_residual_connection_post_layernorm": False, "slow_but_exact": False},
     sizes={
         "hidden_size": "D",
         "n_embed": "D",

@@ -4,13 +4,13 @@ from dataclasses import replace
 
 from torch import Tensor
 
-from transformer_nfn.checkpoints.families.llama import LLAMA, LLAMA_KEYS
+from transformer_nfn.checkpoints.families.llama import LLAMA, LLAMA_KEYS, MLP, padding
 from transformer_nfn.checkpoints.families.sidebyside import gated_parallel_block
-from transformer_nfn.checkpoints.settings.keys import Joint, Key
+from transformer_nfn.checkpoints.settings.keys import Biases, Joint, Key
 from transformer_nfn.checkpoints.settings.rotary import ROPE, read_rope
 from transformer_nfn.checkpoints.settings.values import Settings
 
-_OTHERS = ("rms_norm_eps", "pretraining_tp", "tie_word_embeddings")
+_OTHERS = ("rms_norm_eps", "pretraining_tp", "tie_word_embeddings", "pad_token_id")
 _LOGITS = 0.0625
 
 _KEYS = replace(
@@ -22,6 +22,7 @@ _KEYS = replace(
         Key("layer_norm_eps", "eps", float, 1e-5),
         Key("tie_word_embeddings", "tied", bool, True),
         Key("logit_scale", "flags", float, _LOGITS),
+        padding(0),
     ),
     joint=(
         Joint(
@@ -31,13 +32,14 @@ _KEYS = replace(
         ),
     ),
     supported={"use_qk_norm": False},
+    biases=(LLAMA_KEYS.biases[0], Biases(MLP, there=False)),
     blocks=40,
-    harmless=LLAMA_KEYS.harmless | {"pretraining_tp"},
+    harmless=LLAMA_KEYS.harmless | {"pretraining_tp", "mlp_bias"},
 )
 
 
 def _scaled(logits: Tensor, settings: Settings) -> Tensor:
-    scale: float = settings.flag("logit_scale") or _LOGITS
+    scale: float = settings.flag("logit_scale", _LOGITS)
     return logits * scale
 
 

@@ -13,6 +13,7 @@ KEYS = Keys(
         Key("n_heads", "heads", int, also=("num_attention_heads",)),
         Key("activation", "activation", str, "gelu", same=ACTIVATIONS),
         Key("tie_word_embeddings", "tied", bool, True),
+        Key("sinusoidal_pos_embds", "flags", bool, False),
     ),
     sizes={
         "dim": "D",
@@ -25,13 +26,11 @@ KEYS = Keys(
     },
     blocks=6,
     classes="DistilBert",
-    # Sines are where positions began; the file has what became of them.
     harmless=frozenset(
         (
             "pad_token_id",
             "qa_dropout",
             "seq_classif_dropout",
-            "sinusoidal_pos_embds",
         )
     ),
 )
@@ -70,7 +69,7 @@ DISTILBERT = Family(
     ),
     predictor=PREDICTOR,
     poolers={"pre_classifier": "relu"},
-    pooled=("classifier",),
+    pooled={"classifier": "pre_classifier"},
     behind=("vocab_",),
     ignored=("embeddings.position_ids",),
 )

@@ -10,6 +10,7 @@ _TOLD = "discriminator_predictions.dense"
 _KEYS = replace(
     KEYS,
     classes="Electra",
+    refused=("ForMultipleChoice",),
     # Where words have another size than the stream, a projection stands between the two.
     sizes={**KEYS.sizes, "embedding_size": "D"},
     harmless=KEYS.harmless
@@ -40,6 +41,11 @@ ELECTRA = replace(
     predictor=PREDICTOR,
     labels=("classifier", "out_proj"),
     poolers={"classifier.dense": "gelu", _TOLD: None},
-    pooled=("classifier.out_proj", "discriminator_predictions.dense_prediction"),
+    pooled={
+        "classifier.out_proj": "classifier.dense",
+        "discriminator_predictions.dense_prediction": _TOLD,
+    },
+    # A summary of the stream that chooses among several texts, which is none of our readers.
+    refused=("sequence_summary.",),
     behind=("generator_predictions.", "generator_lm_head."),
 )

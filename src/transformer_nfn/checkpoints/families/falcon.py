@@ -2,7 +2,7 @@
 
 from transformer_nfn.checkpoints.families.sidebyside import plain_rotary_block
 from transformer_nfn.checkpoints.family import Family, Reader, linear
-from transformer_nfn.checkpoints.settings.keys import ACTIVATIONS, Joint, Key, Keys
+from transformer_nfn.checkpoints.settings.keys import ACTIVATIONS, Biases, Joint, Key, Keys
 from transformer_nfn.checkpoints.settings.rotary import ROPE, read_rope
 from transformer_nfn.space import Words
 
@@ -36,6 +36,17 @@ KEYS = Keys(
     },
     blocks=32,
     classes="Falcon",
+    biases=(
+        Biases(
+            (
+                "self_attention.query_key_value.bias",
+                "self_attention.dense.bias",
+                "mlp.dense_h_to_4h.bias",
+                "mlp.dense_4h_to_h.bias",
+            ),
+            there=False,
+        ),
+    ),
     # One key head whatever the number says.
     harmless=frozenset(("num_kv_heads", "n_head_kv", "pad_token_id")),
 )

@@ -11,16 +11,23 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from transformer_nfn.checkpoints.families.llama import LLAMA, LLAMA_KEYS, rotary_block
+from transformer_nfn.checkpoints.errors import CheckpointError
+from transformer_nfn.checkpoints.families.llama import LLAMA, LLAMA_KEYS, MLP, padding, rotary_block
 from transformer_nfn.checkpoints.family import Matrix
-from transformer_nfn.checkpoints.settings.keys import ACTIVATIONS, Joint, Key
+from transformer_nfn.checkpoints.settings.keys import ACTIVATIONS, Biases, Joint, Key
 from transformer_nfn.checkpoints.settings.rotary import ROPE, read_rope, typed_windows
 from transformer_nfn.checkpoints.settings.values import Settings
 from transformer_nfn.space import Block, Rope, Scaled, Words
 
 #: The first files say gelu and mean the other one.
 _GELU = {**ACTIVATIONS, "gelu": ACTIVATIONS["gelu_pytorch_tanh"]}
-_OTHERS = ("hidden_act", "tie_word_embeddings", "num_key_value_heads", "pretraining_tp")
+_OTHERS = (
+    "hidden_act",
+    "tie_word_embeddings",
+    "num_key_value_heads",
+    "pretraining_tp",
+    "pad_token_id",
+)
 
 _KEYS = replace(
     LLAMA_KEYS,
@@ -31,9 +38,11 @@ _KEYS = replace(
         Key("hidden_activation", "flags", str, None, same=ACTIVATIONS),
         Key("tie_word_embeddings", "tied", bool, True),
         Key("num_key_value_heads", "groups", int, 16, null=True),
+        padding(0),
     ),
     joint=(Joint(ROPE, "rope", lambda config, _: read_rope(config, 8192, theta=10000.0)),),
     supported={"use_bidirectional_attention": None},
+    biases=(LLAMA_KEYS.biases[0], Biases(MLP, there=False)),
     blocks=28,
     harmless=LLAMA_KEYS.harmless | {"pretraining_tp", "mlp_bias"},
 )
@@ -51,24 +60,38 @@ _SCALAR, _SCORES, _LOGITS = (
     "attn_logit_softcapping",
     "final_logit_softcapping",
 )
-_WINDOWS = ("sliding_window", "layer_types", "sliding_window_pattern")
-_REPLACED = (_SCALAR, _SCORES, _LOGITS, *_WINDOWS, "hidden_act", "hidden_activation")
+_WINDOWS = ("sliding_window", "layer_types")
+_PATTERN, _LONGEST = "sliding_window_pattern", "max_position_embeddings"
+_REPLACED = (
+    *(_SCALAR, _SCORES, _LOGITS, *_WINDOWS),
+    *("hidden_act", "hidden_activation", "num_key_value_heads"),
+)
+_TABLES = {"full_attention": "rope_theta", "sliding_attention": "rope_local_base_freq"}
 
 
-def _local(config: Mapping[str, Any]) -> Mapping[str, Any]:
-    """What the config says of blocks with a window, as if it was said of all."""
-    table = config.get("rope_parameters")
-    if isinstance(table, dict) and isinstance(table.get("sliding_attention"), dict):
-        return {**config, "rope_parameters": table["sliding_attention"], "rope_theta": None}
-    theta = config.get("rope_local_base_freq", 10000.0)
-    return {**config, "rope_scaling": None, "rope_parameters": None, "rope_theta": theta}
+def _rope_of(config: Mapping[str, Any], kind: str, theta: float) -> Rope:
+    """Positions of a kind of blocks: a table for each, or a base for each and one scaling."""
+    tables, scaling = config.get("rope_parameters"), config.get("rope_scaling")
+    if tables and not (isinstance(tables, dict) and set(tables) <= set(_TABLES)):
+        raise CheckpointError(
+            f"rope_parameters {tables!r:.60} has no table for each of {' and '.join(_TABLES)}"
+        )
+    if isinstance(scaling, dict) and "rope_type" not in scaling:
+        raise CheckpointError("rope_scaling says no rope_type, without which it is not read")
+    own = dict((tables or {}).get(kind) or {})
+    if kind == "full_attention" and isinstance(scaling, dict):
+        own |= scaling
+    own.setdefault("rope_theta", config.get(_TABLES[kind]) or theta)
+    stated = {"rope_parameters": own, "max_position_embeddings": config.get(_LONGEST)}
+    return read_rope({k: v for k, v in stated.items() if v is not None}, 131072)
 
 
-def _rope(config: Mapping[str, Any], _: int) -> Rope:
-    table = config.get("rope_parameters")
-    if isinstance(table, dict) and isinstance(table.get("full_attention"), dict):
-        config = {**config, "rope_parameters": table["full_attention"]}
-    return read_rope(config, 131072, theta=1000000.0)
+def _full(config: Mapping[str, Any], _: int) -> Rope:
+    return _rope_of(config, "full_attention", 1e6)
+
+
+def _local(config: Mapping[str, Any], _: int) -> Rope:
+    return _rope_of(config, "sliding_attention", 1e4)
 
 
 def _keys(classes: str, softcaps: tuple[float | None, float | None], **more: Any) -> Any:
@@ -79,11 +102,12 @@ def _keys(classes: str, softcaps: tuple[float | None, float | None], **more: Any
             *(key for key in _KEYS.matter if key.name not in _REPLACED),
             Key("hidden_activation", "activation", str, "gelu_pytorch_tanh", same=ACTIVATIONS),
             Key(_SCALAR, "flags", float, 256.0),
-            Key(_SCORES, "flags", float, softcaps[0], null=True),
+            *([Key(_SCORES, "flags", float, softcaps[0], null=True)] if softcaps[0] else []),
+            Key("num_key_value_heads", "groups", int, 4, null=True),
             Key(_LOGITS, "flags", float, softcaps[1], null=True),
         ),
-        # Read by the first only.
-        harmless=_KEYS.harmless | {"hidden_act"},
+        # Read by others of them only.
+        harmless=_KEYS.harmless | {"hidden_act", f"_{_PATTERN}", _SCORES},
         **more,
     )
 
@@ -94,7 +118,7 @@ def _normed_block(settings: Settings, softcap: float | None, *, normed: bool) ->
         after=True,
         normed=normed,
         scale=settings.flag(_SCALAR, 256.0) ** -0.5,
-        softcap=settings.flag(_SCORES, softcap),
+        softcap=softcap and settings.flag(_SCORES, softcap),
     )
 
 
@@ -119,7 +143,7 @@ GEMMA2 = replace(
         "gemma2": _keys(
             "Gemma2",
             (50.0, 30.0),
-            joint=(*_KEYS.joint, Joint(_WINDOWS, "windows", typed_windows(4096, 2))),
+            joint=(*_KEYS.joint, Joint(_WINDOWS, "windows", typed_windows(4096, 2, None))),
             blocks=26,
         )
     },
@@ -138,9 +162,9 @@ GEMMA3 = replace(
             "Gemma3",
             (None, None),
             joint=(
-                Joint((*ROPE, "rope_local_base_freq"), "rope", _rope),
-                Joint((), "local_rope", lambda c, _: read_rope(_local(c), 131072, theta=1e4)),
-                Joint((*_WINDOWS, "_sliding_window_pattern"), "windows", typed_windows(4096, 6)),
+                Joint((*ROPE, _TABLES["sliding_attention"]), "rope", _full),
+                Joint((), "local_rope", _local),
+                Joint((*_WINDOWS, _PATTERN), "windows", typed_windows(4096, 6, _PATTERN)),
             ),
             supported={"use_bidirectional_attention": False},
             blocks=26,

@@ -30,13 +30,13 @@ _KEYS = replace(
 def _block(settings: Settings) -> Block:
     return rotary_block(
         settings,
-        multiplier=settings.flag("residual_multiplier") or 1.0,
-        scale=settings.flag("attention_multiplier") or 1.0,
+        multiplier=settings.flag("residual_multiplier", 1.0),
+        scale=settings.flag("attention_multiplier", 1.0),
     )
 
 
 def _divided(logits: Tensor, settings: Settings) -> Tensor:
-    scaling: float = settings.flag("logits_scaling") or 1.0
+    scaling: float = settings.flag("logits_scaling", 1.0)
     return logits / scaling
 
 

@@ -16,8 +16,14 @@ from transformer_nfn.checkpoints.settings.values import Settings
 from transformer_nfn.space import ROTARY, Attention, Block, GatedMlp, Half, Words, compose
 
 INPUTS = tuple(f"self_attn.{name}_proj.bias" for name in "qkv")
-_OUTPUT = ("self_attn.o_proj.bias",)
-_MLP = tuple(f"mlp.{name}_proj.bias" for name in ("gate", "up", "down"))
+OUTPUT = ("self_attn.o_proj.bias",)
+MLP = tuple(f"mlp.{name}_proj.bias" for name in ("gate", "up", "down"))
+
+
+def padding(default: int | None) -> Key:
+    """The word that a score does not read, with its default."""
+    return Key("pad_token_id", "flags", int, default, null=True, least=-1, beside="score.")
+
 
 _MATTER = (
     Key("num_attention_heads", "heads", int),
@@ -25,7 +31,7 @@ _MATTER = (
     Key("rms_norm_eps", "eps", float, 1e-6),
     Key("is_causal", "causal", bool, True),
     Key("tie_word_embeddings", "tied", bool, False),
-    Key("pad_token_id", "flags", int, None, least=-1, beside="score."),
+    padding(None),
     # Read by relatives of these models; where a file has them it is not sure who does.
     Key("attn_logit_softcapping", "flags", float, None),
     Key("final_logit_softcapping", "flags", float, None),
@@ -56,8 +62,8 @@ LLAMA_KEYS = Keys(
     blocks=32,
     classes="Llama",
     biases=(
-        Biases((*INPUTS, *_OUTPUT), there=False, key="attention_bias"),
-        Biases(_MLP, there=False, key="mlp_bias"),
+        Biases((*INPUTS, *OUTPUT), there=False, key="attention_bias"),
+        Biases(MLP, there=False, key="mlp_bias"),
     ),
     # Nothing in a Llama looks at these; the first was of the context's length in early files.
     harmless=frozenset(
@@ -83,7 +89,7 @@ _MISTRAL_KEYS = replace(
         Joint(ROPE, "rope", lambda config, _: read_rope(config, 131072)),
         Joint(("sliding_window",), "windows", one_window(4096)),
     ),
-    biases=(Biases((*INPUTS, *_OUTPUT, *_MLP), there=False),),
+    biases=(Biases((*INPUTS, *OUTPUT, *MLP), there=False),),
     harmless=LLAMA_KEYS.harmless | {"attention_bias", "mlp_bias", "pretraining_tp"},
 )
 QWEN2_KEYS = replace(
@@ -94,7 +100,7 @@ QWEN2_KEYS = replace(
         Joint(ROPE, "rope", lambda config, _: read_rope(config, 32768)),
         Joint(WINDOWS, "windows", qwen2_windows),
     ),
-    biases=(Biases(INPUTS, there=True), Biases((*_OUTPUT, *_MLP), there=False)),
+    biases=(Biases(INPUTS, there=True), Biases((*OUTPUT, *MLP), there=False)),
     harmless=LLAMA_KEYS.harmless | {"attention_bias", "mlp_bias", "pretraining_tp"},
 )
 

@@ -21,7 +21,7 @@ KEYS = replace(
     classes="MPNet",
     # Padding is the word 1 whatever the config says.
     matter=tuple(key for key in ROBERTA_KEYS.matter if key.name != "pad_token_id"),
-    supported={},
+    supported={"relative_attention_num_buckets": 32},
     sizes={
         **{key: of for key, of in ROBERTA_KEYS.sizes.items() if key != "type_vocab_size"},
         "relative_attention_num_buckets": (_TABLE, 0),

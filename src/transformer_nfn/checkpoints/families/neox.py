@@ -15,8 +15,10 @@ _EARLIER = {"rotary_pct": "partial_rotary_factor", "rotary_emb_base": "rope_thet
 
 
 def _rope(config: Mapping[str, Any], blocks: int) -> Rope:
-    earlier = {now: config[was] for was, now in _EARLIER.items() if config.get(was) is not None}
-    return read_rope({**earlier, **config}, 2048, part=0.25, theta=10000.0)
+    # Outside of the table only the first names are read.
+    stated = {name: value for name, value in config.items() if name not in _EARLIER.values()}
+    stated |= {now: config[was] for was, now in _EARLIER.items() if config.get(was) is not None}
+    return read_rope(stated, 2048, part=0.25, theta=10000.0)
 
 
 def _block(settings: Settings) -> Block:

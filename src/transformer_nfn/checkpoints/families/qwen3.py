@@ -2,12 +2,21 @@
 
 from dataclasses import replace
 
-from transformer_nfn.checkpoints.families.llama import LLAMA, LLAMA_KEYS, QWEN2_KEYS, rotary_block
+from transformer_nfn.checkpoints.families.llama import (
+    LLAMA,
+    LLAMA_KEYS,
+    MLP,
+    QWEN2_KEYS,
+    rotary_block,
+)
 from transformer_nfn.checkpoints.family import Matrix
+from transformer_nfn.checkpoints.settings.keys import Biases
 from transformer_nfn.checkpoints.settings.values import Settings
 from transformer_nfn.space import Block
 
-_KEYS = replace(QWEN2_KEYS, classes="Qwen3", biases=LLAMA_KEYS.biases[:1])
+_KEYS = replace(
+    QWEN2_KEYS, classes="Qwen3", biases=(LLAMA_KEYS.biases[0], Biases(MLP, there=False))
+)
 
 
 def _block(settings: Settings) -> Block:

@@ -51,6 +51,6 @@ ROBERTA = replace(
     predictor=PREDICTOR,
     labels=("classifier", "out_proj"),
     poolers={"pooler.dense": "tanh", "classifier.dense": "tanh"},
-    pooled=("classifier", "classifier.out_proj"),
+    pooled={"classifier": "pooler.dense", "classifier.out_proj": "classifier.dense"},
     behind=("lm_head.",),
 )

@@ -5,12 +5,18 @@ from dataclasses import replace
 from typing import Any
 
 from transformer_nfn.checkpoints.errors import CheckpointError
-from transformer_nfn.checkpoints.families.llama import LLAMA, LLAMA_KEYS
+from transformer_nfn.checkpoints.families.llama import LLAMA, LLAMA_KEYS, padding
 from transformer_nfn.checkpoints.settings.keys import Joint, Key, setting
 from transformer_nfn.checkpoints.settings.rotary import ROPE, WINDOWS, qwen2_windows, read_rope
 
 _PLACES = ("no_rope_layers", "no_rope_layer_interval")
-_OTHERS = ("num_key_value_heads", "tie_word_embeddings", "sliding_window", "layer_types")
+_OTHERS = (
+    "num_key_value_heads",
+    "tie_word_embeddings",
+    "sliding_window",
+    "layer_types",
+    "pad_token_id",
+)
 
 
 def _turning(config: Mapping[str, Any], blocks: int) -> tuple[bool, ...]:
@@ -28,6 +34,19 @@ def _turning(config: Mapping[str, Any], blocks: int) -> tuple[bool, ...]:
     return tuple(bool(number) for number in stated)
 
 
+def _windows(config: Mapping[str, Any], blocks: int) -> tuple[int | None, ...]:
+    """Where nothing else is said, blocks without positions have the window."""
+    stated = {"sliding_window": None, **config, "max_window_layers": 0}
+    if stated.get("layer_types") is None:
+        used = config.get("use_sliding_window") is True and stated["sliding_window"] is not None
+        turning = _turning(config, blocks)
+        kinds = [
+            "full_attention" if turns or not used else "sliding_attention" for turns in turning
+        ]
+        stated["layer_types"] = kinds
+    return qwen2_windows(stated, blocks)
+
+
 _KEYS = replace(
     LLAMA_KEYS,
     classes="SmolLM3",
@@ -35,10 +54,11 @@ _KEYS = replace(
         *(key for key in LLAMA_KEYS.matter if key.name not in _OTHERS),
         Key("num_key_value_heads", "groups", int, 4, null=True),
         Key("tie_word_embeddings", "tied", bool, True),
+        padding(128004),
     ),
     joint=(
         Joint(ROPE, "rope", lambda config, _: read_rope(config, 32768)),
-        Joint(WINDOWS, "windows", qwen2_windows),
+        Joint(WINDOWS, "windows", _windows),
         Joint(_PLACES, "turning", _turning),
     ),
     blocks=36,

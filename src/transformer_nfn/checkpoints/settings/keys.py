@@ -100,6 +100,7 @@ class Keys:
         biases: Which biases there must be.
         harmless: Beside those that are so everywhere.
         classes: What the names of its classes in `transformers` begin with, if it has any there.
+        refused: Endings of names of classes that are not read.
     """
 
     fixed: Mapping[str, Any]
@@ -111,6 +112,7 @@ class Keys:
     biases: tuple[Biases, ...] = ()
     harmless: frozenset[str] = frozenset()
     classes: str | None = None
+    refused: tuple[str, ...] = ()
 
     @property
     def known(self) -> frozenset[str]:

@@ -114,21 +114,20 @@ def one_window(default: int | None) -> Callable[[Mapping[str, Any], int], tuple[
 
 
 def typed_windows(
-    default: int, pattern: int
+    default: int, pattern: int, key: str | None
 ) -> Callable[[Mapping[str, Any], int], tuple[int | None, ...]]:
     """A window in the blocks that layer_types names, else in all but every so many.
 
     Args:
         default: The window, if nothing is said.
         pattern: Every how many blocks there is none, if nothing is said.
+        key: What says it, if anything does.
     """
 
     def windows(config: Mapping[str, Any], blocks: int) -> tuple[int | None, ...]:
         kinds = setting(config, Key("layer_types", "", list, None))
         if kinds is None:
-            names = ("_sliding_window_pattern", "sliding_window_pattern")
-            stated = next((config[name] for name in names if config.get(name)), pattern)
-            every = setting({"sliding_window_pattern": stated}, Key(names[1], "", int, pattern))
+            every = setting(config, Key(key, "", int, pattern)) if key else pattern
             kinds = [_KINDS[(number + 1) % every != 0] for number in range(blocks)]
         _check_kinds(kinds, blocks)
         window = _window(config, default)

@@ -30,7 +30,7 @@ _SIDE_BY_SIDE = 2**22
 def check_runnable(checkpoint: Checkpoint) -> None:
     """Raise if the function needs something we do not know."""
     settings = checkpoint.settings
-    for activation in (settings.activation, checkpoint.pooler_activation):
+    for activation in (settings.activation, *checkpoint.poolers.values()):
         if activation not in ACTIVATIONS:
             raise CheckpointError(
                 f"{checkpoint.path}: activation {activation!r:.40} is not one of "
@@ -165,13 +165,13 @@ def _heads(
             given[name] = head.after(given[name], checkpoint.settings)
     if (predictor := checkpoint.predictor) is not None:
         given["logits"] = _words(checkpoint, predictor, given.pop(predictor.reads))
-    pooler = checkpoint.pooler
-    if pooler is not None and pooler in given:
-        pooled = ACTIVATIONS[checkpoint.pooler_activation](given[pooler])
+    for pooler, activation in checkpoint.poolers.items():
+        if pooler not in given:
+            continue
+        pooled = ACTIVATIONS[activation](given.pop(pooler))
+        reading = [name for name, of in checkpoint.pooled_heads.items() if of == pooler]
         # What other layers read is no output of its own.
-        given = {n: out for n, out in given.items() if n != pooler or not checkpoint.pooled_heads}
-        for name in checkpoint.pooled_heads or [pooler]:
-            given[name] = pooled if name == pooler else _linear(checkpoint, name, pooled)
+        given |= {name: _linear(checkpoint, name, pooled) for name in reading} or {pooler: pooled}
     return given
 
 
