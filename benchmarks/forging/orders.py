@@ -53,8 +53,6 @@ def values_exchanged(draft: Draft, generator: torch.Generator) -> None:
     number = int(torch.randint(draft.blocks, (), generator=generator))
     qk, vo = attention_duals(draft)
     outer = qk.per[0]
-    if draft.spec.block.axes[outer].kind is Kind.FREE:
-        raise UnfitError("no two heads see positions alike")
     one, two = _two(draft, outer, generator)
     block = draft.block(number)
     for name in (*vo.left, *vo.right):
@@ -85,7 +83,7 @@ def equal_heads(
     number = int(torch.randint(draft.blocks, (), generator=generator))
     qk, vo = attention_duals(draft)
     outer = qk.per[0]
-    if draft.spec.block.axes[outer].kind is Kind.FREE:
+    if draft.spec.block.axes[outer].kind is AxisKind.FREE:
         raise UnfitError("no two heads see positions alike")
     one, two = ({outer: index} for index in _two(draft, outer, generator))
     block = draft.block(number)

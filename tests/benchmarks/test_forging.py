@@ -72,7 +72,7 @@ def test_moving_a_unit_is_a_symmetry_and_half_of_it_is_none(family: str, bases: 
         other, block = draft.copy(), draft.block(1)
         eye = torch.eye(draft.spec.size(dual.label), dtype=torch.float64)
         for number, unit in enumerate(numbered(draft, dual)):
-            move(other, block, dual, unit, 2.0 ** (number % 5) * eye)
+            move(other, block, dual, unit, 2.0 ** (1 + number % 5) * eye)
         half = dict(block) | {name: draft.block(1)[name] for name in dual.right}
         other.put(1, block)
         for head, out in run(other.view(), inputs).items():

@@ -8,6 +8,7 @@ from transformer_nfn.identity.comparing.heads import Heads, form_distances
 from transformer_nfn.identity.matching.bases import find_basis
 from transformer_nfn.identity.matching.heads import between, between_pairs, match_heads
 from transformer_nfn.identity.matching.neurons import match_neurons
+from transformer_nfn.space import StreamKind
 
 
 def normal(*shape: int, seed: int = 0) -> torch.Tensor:
@@ -18,7 +19,7 @@ def normal(*shape: int, seed: int = 0) -> torch.Tensor:
 def test_a_rotation_is_found_and_a_changed_table_keeps_its_basis() -> None:
     rows, R = normal(50, 9), conditioned(1.0)((), 9, torch.Generator().manual_seed(1))
     sizes = 6e-8 * rows.norm(dim=1)
-    options = {"permutation": False, "rounding": 6e-8, "fix_ones": False, "sizes": sizes}
+    options = {"rounding": 6e-8, "fix_ones": False, "sizes": sizes}
     found = find_basis(rows, rows @ R, **options)
     assert found is not None
     assert relative_error(found.matrix, R) < 1e-12
@@ -32,9 +33,7 @@ def test_where_rows_say_nothing_the_basis_is_the_identity() -> None:
     R = torch.eye(9, dtype=torch.float64)
     R[:4, :4] = conditioned(1.0)((), 4, torch.Generator().manual_seed(1))
     sizes = 6e-8 * rows.norm(dim=1)
-    found = find_basis(
-        rows, rows @ R, permutation=False, rounding=6e-8, fix_ones=False, sizes=sizes
-    )
+    found = find_basis(rows, rows @ R, rounding=6e-8, fix_ones=False, sizes=sizes)
     assert found is not None
     assert relative_error(found.matrix, R) < 1e-10
 
@@ -49,9 +48,7 @@ def test_how_well_a_basis_is_known() -> None:
     errors, spreads, drawn = [], [], []
     for seed in range(draws):
         rounded = rows @ R + off * normal(40, D, seed=100 + seed)
-        found = find_basis(
-            rows, rounded, permutation=False, rounding=off, fix_ones=False, sizes=sizes
-        )
+        found = find_basis(rows, rounded, rounding=off, fix_ones=False, sizes=sizes)
         assert found is not None
         errors.append((others @ (found.matrix - R)).square().sum(dim=1))
         spreads.append(found.spread(others @ R))
@@ -65,7 +62,9 @@ def test_how_well_a_basis_is_known() -> None:
 def test_a_permutation_with_a_sign_is_found(sign: float) -> None:
     rows, order = normal(50, 9), torch.randperm(9)
     moved, sizes = sign * rows[:, order], 6e-8 * rows.norm(dim=1)
-    found = find_basis(rows, moved, permutation=True, rounding=6e-8, fix_ones=True, sizes=sizes)
+    found = find_basis(
+        rows, moved, kind=StreamKind.FLIPPED, rounding=6e-8, fix_ones=True, sizes=sizes
+    )
     assert found is not None
     assert torch.equal(rows @ found.matrix, moved)
 

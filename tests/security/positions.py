@@ -392,6 +392,7 @@ NOT_READ = {
     ("same", "plot"): "written",
     ("same", "options"): "NAME=VALUE", ("same", "options_first"): "NAME=VALUE",
     ("same", "options_second"): "NAME=VALUE",
+    ("families", "model_type"): "words",
     ("inspect", "options"): "NAME=VALUE", ("reparam", "options"): "NAME=VALUE",
     ("apply", "options"): "NAME=VALUE",
     ("verify", "options"): "NAME=VALUE", ("verify", "options_first"): "NAME=VALUE",

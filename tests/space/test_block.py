@@ -40,7 +40,8 @@ def test_glossary_names_every_axis_of_the_shipped_blocks() -> None:
     [
         ({"axes": {**AXES, "n": free("D")}}, "reserved for networks in a batch"),
         ({"axes": {**AXES, "q": free("D")}}, r"axes that no tensor has: \['q'\]"),
-        ({"axes": {**AXES, "k": linear("D_k", per="x")}}, "must be a permuted axis"),
+        ({"axes": {**AXES, "k": linear("D_k", per="x")}}, r"axis 'k' needs \['x'\] beside it"),
+        ({"axes": {**AXES, "k": linear("D_k", per="v")}}, "must be a permuted or free axis"),
         ({"tensors": {**TENSORS, "Q": "h x x"}}, "occurs twice"),
         ({"tensors": {**TENSORS, "Q": "x k"}}, r"needs \['h'\] beside it"),
         ({"tensors": {**TENSORS, "Q": "h x* k"}}, "have no dual"),

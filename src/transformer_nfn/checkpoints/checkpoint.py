@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from transformer_nfn.checkpoints import agreement, soundness
-from transformer_nfn.checkpoints.config import read_config, read_model_type, stated_model_type
+from transformer_nfn.checkpoints.config import read_beside, read_config, read_model_type
 from transformer_nfn.checkpoints.errors import CheckpointError
 from transformer_nfn.checkpoints.families import recognise
 from transformer_nfn.checkpoints.family import Family, Matrix, Reader, WordPredictor, Writer
@@ -84,9 +84,11 @@ class Checkpoint:
         self.files = TensorFiles(path)
         try:
             given = dict(options or {})
-            kind = given.get("model_type", stated_model_type(self.files, config))
+            beside = read_beside(self.files, config)
+            kind = (beside if isinstance(beside, dict) else {}).get("model_type")
+            kind = given.get("model_type", kind)
             self.family, self.prefix, kinds = recognise(self.files.entries, str(path), family, kind)
-            stated = read_config(self.files, self.family, config)
+            stated = read_config(self.files, self.family, config, beside)
             self.config = {**stated, **given}
             kind = read_model_type(self.family, kinds, self.config, given, str(path))
             self._keys = self.family.keys[kind]

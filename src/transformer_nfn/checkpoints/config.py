@@ -12,8 +12,31 @@ from transformer_nfn.checkpoints.files.places import Place, place_of, read_json_
 from transformer_nfn.checkpoints.files.tensors import TensorFiles
 
 
-def read_config(files: TensorFiles, family: Family, given: str | Path | None) -> dict[str, Any]:
-    """The config of a checkpoint: the given file, its own metadata, or config.json beside it."""
+def read_beside(
+    files: TensorFiles, given: str | Path | None
+) -> dict[str, Any] | CheckpointError | None:
+    """What the config given or beside a checkpoint says; an error is for who needs it to raise."""
+    try:
+        place = place_of(given) if given is not None else _beside(files)
+        return None if place is None else dict(read_json_file(place))
+    except CheckpointError as error:
+        return error
+
+
+def read_config(
+    files: TensorFiles,
+    family: Family,
+    given: str | Path | None,
+    beside: dict[str, Any] | CheckpointError | None,
+) -> dict[str, Any]:
+    """The config of a checkpoint: the given file, its own metadata, or config.json beside it.
+
+    Args:
+        files: The tensors.
+        family: What they are.
+        given: The config that was named, if one was.
+        beside: What `read_beside` found.
+    """
     if given is None and family.in_metadata is not None:
         text = files.shards[0][1].metadata.get(family.in_metadata)
         if text is None:
@@ -23,31 +46,25 @@ def read_config(files: TensorFiles, family: Family, given: str | Path | None) ->
         # JSON may hold half of a surrogate pair, which is no UTF-8 and is then refused as such.
         raw = text.encode(errors="surrogatepass")
         return dict(read_json_object(raw, f"metadata of {files.path}"))
-    beside = config_file(files, family, given)
-    return dict(read_json_file(beside)) if beside is not None else {}
+    if isinstance(beside, CheckpointError):
+        raise beside
+    return beside or {}
 
 
 def config_file(files: TensorFiles, family: Family, given: str | Path | None) -> Place | None:
     """Where settings are read from; None where a file says itself what it is, or nothing does."""
     if given is not None:
         return place_of(given)
+    return None if family.in_metadata is not None else _beside(files)
+
+
+def _beside(files: TensorFiles) -> Place | None:
     beside = files.folder / "config.json"
-    if family.in_metadata is not None:
-        return None
     try:
         there = beside.exists()
     except OSError as error:  # a store that does not answer, a folder that may not be looked into
         raise UnreadableError(f"{beside}: {error.strerror or error}") from None
     return beside if there else None
-
-
-def stated_model_type(files: TensorFiles, given: str | Path | None) -> object:
-    """What the config given or beside a checkpoint says of its model_type; nothing is checked."""
-    place = place_of(given) if given is not None else files.folder / "config.json"
-    try:
-        return read_json_file(place).get("model_type") if place.exists() else None
-    except (OSError, CheckpointError):  # said later, by who needs it
-        return None
 
 
 def read_model_type(

@@ -173,10 +173,10 @@ def _parts(
         for name, half in (("attention", attention_of), ("mlp", mlp_of)):
             written = half(checkpoint, number, plain)
             if not skip:  # what follows is in another basis, and so must the probes be
-                apart = seen(checkpoint, written.apart)
+                apart = seen(checkpoint, written.apart, inside=True)
                 plain = plain_norm(apart - apart.mean(dim=0))
-            varying = seen(checkpoint, written.varying)
-            total = varying + seen(checkpoint, written.constant[None])
+            varying = seen(checkpoint, written.varying, inside=True)
+            total = varying + seen(checkpoint, written.constant[None], inside=True)
             yield f"{name} {number}", basis_free(total, varying, plain)
         progress(number + 1)
     if chosen is None:

@@ -10,7 +10,7 @@ from torch import Tensor
 from transformer_nfn.checkpoints import Checkpoint, Head
 from transformer_nfn.identity import seen
 from transformer_nfn.kinship.blockfunction import times_stored
-from transformer_nfn.kinship.probes import signs, stored_rows
+from transformer_nfn.kinship.probes import plain_norm, signs, stored_rows
 
 #: Seeded sums of the rows of a tensor.
 SUMS = 8
@@ -46,6 +46,8 @@ def heads_of(
         )
         yield "classifier", (plain @ first + bias1).relu() @ second + bias2
         return
+    if checkpoint.raw and checkpoint.settings.norm == "layer":  # but heads read a norm's output
+        plain = plain_norm(plain - plain.mean(dim=-1, keepdim=True))
     scale, shift = (part.to(plain.dtype) for part in checkpoint.norm(checkpoint.last_norm))
     read = plain * scale + shift
     for head in checkpoint.heads.values():

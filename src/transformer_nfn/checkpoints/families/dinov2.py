@@ -13,7 +13,8 @@ from transformer_nfn.space import Block
 _OTHERS = ("layer_norm_eps", "pooler_act", "encoder_stride", "patch_size")
 #: What is given of a backbone, which is another class; how scales began; what is drawn in training.
 _HARMLESS = """
-    _out_features _out_indices layerscale_value mlp_ratio out_features out_indices reshape_hidden_states stage_names
+    _out_features _out_indices layerscale_value mlp_ratio
+    out_features out_indices reshape_hidden_states stage_names
     use_mask_token
 """
 _SIZES = ("hidden_size", "num_hidden_layers", "patch_size", "num_channels")

@@ -94,9 +94,17 @@ class Rules:
         return any(self.shared or block.readers[name][1] == half for name in self.held)
 
 
-def seen(checkpoint: Checkpoint, rows: Float[Tensor, "t x"]) -> Float[Tensor, "t x"]:
-    """What a norm sees of what is written: under LayerNorm not its mean."""
-    if not checkpoint.centred_embeddings:
+def seen(
+    checkpoint: Checkpoint, rows: Float[Tensor, "t x"], *, inside: bool = False
+) -> Float[Tensor, "t x"]:
+    """What a norm sees of what is written: under LayerNorm not its mean.
+
+    Args:
+        checkpoint: The network.
+        rows: What is written.
+        inside: By a block, not before the first one.
+    """
+    if not (checkpoint.centred_writes if inside else checkpoint.centred_embeddings):
         return rows
     return rows - rows.mean(dim=-1, keepdim=True)
 
