@@ -1,4 +1,4 @@
-"""What `transformers` reads of a config or a file otherwise than one would think, family by family."""
+"""What `transformers` reads of a config or a file otherwise than one would think, by family."""
 
 import json
 from pathlib import Path
@@ -126,7 +126,7 @@ def test_a_bias_that_the_model_does_not_have_is_refused(folder: Path, bias: str)
     tensors[bias] = torch.ones(len(tensors[bias.replace(".bias", ".weight")]), dtype=torch.float64)
     save_file(tensors, file, {"format": "pt"})
     with pytest.raises(CheckpointError, match="no place for"):
-        settings(folder, **({"mlp_bias": True} if "mlp_bias" in bias else {}))
+        settings(folder)
 
 
 def test_a_summary_of_the_stream_is_not_read(tmp_path: Path) -> None:
@@ -136,10 +136,10 @@ def test_a_summary_of_the_stream_is_not_read(tmp_path: Path) -> None:
         transformers.ElectraForMultipleChoice(config).save_pretrained(tmp_path)
     with pytest.raises(CheckpointError, match="not read"):
         settings(tmp_path)
-    with pytest.raises(CheckpointError, match="ElectraForMultipleChoice.*not read"):
-        file = tmp_path / "model.safetensors"
-        kept = {n: t for n, t in load_file(file).items() if not n.startswith("sequence")}
-        save_file(kept, file, {"format": "pt"})
+    file = tmp_path / "model.safetensors"
+    kept = {n: t for n, t in load_file(file).items() if not n.startswith("sequence")}
+    save_file(kept, file, {"format": "pt"})
+    with pytest.raises(CheckpointError, match=r"ElectraForMultipleChoice.*not read"):
         settings(tmp_path)
 
 
