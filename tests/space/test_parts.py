@@ -193,3 +193,15 @@ def test_what_a_norm_hides_of_a_block_depends_on_who_reads_it(raw: bool, scaled:
     inputs = torch.randn(3, 4, 6, generator=seed, dtype=torch.float64)
     out, again = apply_net(net, inputs, eps=1e-5), apply_net(canonical(net), inputs, eps=1e-5)
     assert torch.allclose(out, again, rtol=1e-9, atol=1e-12)
+
+
+def test_a_parallel_block_is_saved_as_one() -> None:
+    halves = Half(Attention(), "layer"), Half(Mlp("gelu"), "layer")
+    block = compose("mine", *halves, parallel=True)
+    again = Block.from_dict(json.loads(json.dumps(block.to_dict())))
+    assert again.parallel
+    assert "parallel" not in compose("mine", *halves).to_dict()
+    with pytest.raises(DeclarationError, match="side by side is added to it, after a norm"):
+        compose(
+            "mine", *(replace(half, place=NormPlace.AFTER_SUM) for half in halves), parallel=True
+        )

@@ -151,11 +151,10 @@ class Block:
 
     def to_dict(self) -> dict[str, Any]:
         """The declaration as plain data, with its parts, but without a function of its own."""
-        return self.tables() | (
-            {"halves": [half.to_dict() for half in self.halves], "parallel": self.parallel}
-            if self.halves
-            else {}
-        )
+        if not self.halves:
+            return self.tables()
+        parts = {"halves": [half.to_dict() for half in self.halves]}
+        return self.tables() | parts | ({"parallel": True} if self.parallel else {})
 
     @staticmethod
     def from_dict(data: Mapping[str, Any]) -> "Block":
