@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from transformer_nfn.checkpoints import agreement, soundness
-from transformer_nfn.checkpoints.config import read_beside, read_config, read_model_type
+from transformer_nfn.checkpoints.config import read_config, read_model_type
 from transformer_nfn.checkpoints.errors import CheckpointError
 from transformer_nfn.checkpoints.families import recognise
 from transformer_nfn.checkpoints.family import Family, Matrix, Reader, WordPredictor, Writer
@@ -84,12 +84,13 @@ class Checkpoint:
         self.files = TensorFiles(path)
         try:
             given = dict(options or {})
-            beside = read_beside(self.files, config)
-            kind = (beside if isinstance(beside, dict) else {}).get("model_type")
-            kind = given.get("model_type", kind)
-            self.family, self.prefix, kinds = recognise(self.files.entries, str(path), family, kind)
-            stated = read_config(self.files, self.family, config, beside)
+            names = self.files.entries
+            self.family, self.prefix, kinds = recognise(names, str(path), family)
+            stated = read_config(self.files, self.family, config)
             self.config = {**stated, **given}
+            if self.family.in_metadata is None:  # several families may have such names
+                said = self.config.get("model_type")
+                self.family, self.prefix, kinds = recognise(names, str(path), family, said)
             kind = read_model_type(self.family, kinds, self.config, given, str(path))
             self._keys = self.family.keys[kind]
             self.blocks = soundness.count_blocks(self.files, self.family, self.block_name)
@@ -136,18 +137,18 @@ class Checkpoint:
         if self.hidden_head:
             soundness.check_classifier(self.files, self.hidden_head, self.D)
         agreement.check_labels(self.files, self.config, self.label_weights)
-        for name in self._needed_outside:
-            if name not in (*self.files, *self.tied_decoder):
-                raise CheckpointError(
-                    f"{self.path} has no {name}; a loader would make it up, so nobody knows the "
-                    f"function"
-                )
         decoder = f"{self.predictor.decoder}.weight" if self.predictor else ""
         if self.predictor and decoder not in (*self.files, *self.tied_decoder):
             raise CheckpointError(
                 f"{self.path} has no {decoder}, and its config says that the embedding is not "
                 f"used for it; if it is, say --set tie_word_embeddings=true"
             )
+        for name in self._needed_outside:
+            if name not in (*self.files, *self.tied_decoder):
+                raise CheckpointError(
+                    f"{self.path} has no {name}; a loader would make it up, so nobody knows the "
+                    f"function"
+                )
 
     def __enter__(self) -> "Checkpoint":
         return self

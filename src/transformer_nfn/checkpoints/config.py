@@ -12,31 +12,8 @@ from transformer_nfn.checkpoints.files.places import Place, place_of, read_json_
 from transformer_nfn.checkpoints.files.tensors import TensorFiles
 
 
-def read_beside(
-    files: TensorFiles, given: str | Path | None
-) -> dict[str, Any] | CheckpointError | None:
-    """What the config given or beside a checkpoint says; an error is for who needs it to raise."""
-    try:
-        place = place_of(given) if given is not None else _beside(files)
-        return None if place is None else dict(read_json_file(place))
-    except CheckpointError as error:
-        return error
-
-
-def read_config(
-    files: TensorFiles,
-    family: Family,
-    given: str | Path | None,
-    beside: dict[str, Any] | CheckpointError | None,
-) -> dict[str, Any]:
-    """The config of a checkpoint: the given file, its own metadata, or config.json beside it.
-
-    Args:
-        files: The tensors.
-        family: What they are.
-        given: The config that was named, if one was.
-        beside: What `read_beside` found.
-    """
+def read_config(files: TensorFiles, family: Family, given: str | Path | None) -> dict[str, Any]:
+    """The config of a checkpoint: the given file, its own metadata, or config.json beside it."""
     if given is None and family.in_metadata is not None:
         text = files.shards[0][1].metadata.get(family.in_metadata)
         if text is None:
@@ -46,19 +23,16 @@ def read_config(
         # JSON may hold half of a surrogate pair, which is no UTF-8 and is then refused as such.
         raw = text.encode(errors="surrogatepass")
         return dict(read_json_object(raw, f"metadata of {files.path}"))
-    if isinstance(beside, CheckpointError):
-        raise beside
-    return beside or {}
+    beside = config_file(files, family, given)
+    return dict(read_json_file(beside)) if beside is not None else {}
 
 
 def config_file(files: TensorFiles, family: Family, given: str | Path | None) -> Place | None:
     """Where settings are read from; None where a file says itself what it is, or nothing does."""
     if given is not None:
         return place_of(given)
-    return None if family.in_metadata is not None else _beside(files)
-
-
-def _beside(files: TensorFiles) -> Place | None:
+    if family.in_metadata is not None:
+        return None
     beside = files.folder / "config.json"
     try:
         there = beside.exists()
