@@ -87,7 +87,9 @@ def make_base(family: Family, **changes: int) -> Base:
             beside = parts_of[0] if len(parts_of) == 1 else [sum(map(math.prod, parts_of))]
             numbers = [*outer, *beside, *after]
             shapes[here + matrix.weight] = numbers
-            inner = math.prod(numbers) // sizes["x"]
+            bare = layout.without_stream()
+            around = math.prod(sizes[label] for label in (*bare.before, *bare.after))
+            inner = around * sum(math.prod(sizes[label] for label in part) for part in bare.parts)
             if family.norms:  # a Linear joins all axes but the stream's; a zoo's net keeps each
                 first = matrix.axes.startswith("x")
                 shapes[here + matrix.weight] = [*stream, inner] if first else [inner, *stream]
