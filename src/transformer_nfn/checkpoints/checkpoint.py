@@ -214,7 +214,10 @@ class Checkpoint:
 
     @property
     def centred_reads(self) -> bool:
-        """Whether what the halves read has no mean, so that theirs along the ones is free."""
+        """Whether what the halves read has no mean: theirs along the ones is free.
+
+        Nor does anybody see the mean of what is written before the first block.
+        """
         return self.settings.norm == "layer" and not self.raw
 
     @property
@@ -224,11 +227,6 @@ class Checkpoint:
         # A scale of each coordinate makes something else of a mean.
         normed = self.settings.norm == "layer" and (self.post_norm or not self.raw)
         return normed and not shown and not self.spec.block.gains
-
-    @property
-    def centred_embeddings(self) -> bool:
-        """Whether nobody sees the mean of what is written before the first block."""
-        return self.settings.norm == "layer" and not self.raw
 
     def reading_norms(self, number: int) -> tuple[str | None, str | None]:
         """The norms that attention and MLP of a block read and can take over; None for none."""

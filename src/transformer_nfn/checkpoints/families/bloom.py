@@ -2,7 +2,7 @@
 
 from transformer_nfn.checkpoints.families.residual import plain_block
 from transformer_nfn.checkpoints.family import Family, Reader, linear
-from transformer_nfn.checkpoints.settings.keys import Key, Keys
+from transformer_nfn.checkpoints.settings.keys import Key, Keys, padding
 from transformer_nfn.checkpoints.settings.values import Settings
 from transformer_nfn.space import Block, Words
 
@@ -19,7 +19,7 @@ KEYS = Keys(
         Key("n_head", "heads", int, also=("num_attention_heads",)),
         Key("layer_norm_epsilon", "eps", float, 1e-5),
         Key("tie_word_embeddings", "tied", bool, True),
-        Key("pad_token_id", "flags", int, None, least=-1, beside="score."),
+        padding(None),
     ),
     supported={"apply_residual_connection_post_layernorm": False, "slow_but_exact": False},
     sizes={

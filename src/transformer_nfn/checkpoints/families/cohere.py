@@ -4,11 +4,17 @@ from dataclasses import replace
 
 from torch import Tensor
 
-from transformer_nfn.checkpoints.families.llama import LLAMA, LLAMA_KEYS, MLP, padding
-from transformer_nfn.checkpoints.families.sidebyside import gated_parallel_block
-from transformer_nfn.checkpoints.settings.keys import Biases, Joint, Key
+from transformer_nfn.checkpoints.families.llama import (
+    LLAMA,
+    LLAMA_KEYS,
+    MLP,
+    readers_with,
+    rotary_block,
+)
+from transformer_nfn.checkpoints.settings.keys import Biases, Joint, Key, padding
 from transformer_nfn.checkpoints.settings.rotary import ROPE, read_rope
 from transformer_nfn.checkpoints.settings.values import Settings
+from transformer_nfn.space import Block
 
 _OTHERS = ("rms_norm_eps", "pretraining_tp", "tie_word_embeddings", "pad_token_id")
 _LOGITS = 0.0625
@@ -38,6 +44,10 @@ _KEYS = replace(
 )
 
 
+def _block(settings: Settings) -> Block:
+    return rotary_block(settings, parallel=True)
+
+
 def _scaled(logits: Tensor, settings: Settings) -> Tensor:
     scale: float = settings.flag("logit_scale", _LOGITS)
     return logits * scale
@@ -47,9 +57,7 @@ COHERE = replace(
     LLAMA,
     name="cohere",
     keys={"cohere": _KEYS},
-    block_of=gated_parallel_block,
+    block_of=_block,
     norms=("input_layernorm", "input_layernorm"),
-    readers=tuple(
-        replace(reader, after=_scaled) if reader.tied else reader for reader in LLAMA.readers
-    ),
+    readers=readers_with(_scaled),
 )

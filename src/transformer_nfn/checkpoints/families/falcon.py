@@ -2,7 +2,7 @@
 
 from transformer_nfn.checkpoints.families.sidebyside import plain_rotary_block
 from transformer_nfn.checkpoints.family import Family, Reader, linear
-from transformer_nfn.checkpoints.settings.keys import ACTIVATIONS, Biases, Joint, Key, Keys
+from transformer_nfn.checkpoints.settings.keys import ACTIVATIONS, Biases, Joint, Key, Keys, padding
 from transformer_nfn.checkpoints.settings.rotary import ROPE, read_rope
 from transformer_nfn.space import Words
 
@@ -15,7 +15,7 @@ KEYS = Keys(
         Key("activation", "activation", str, "gelu", same=ACTIVATIONS),
         Key("layer_norm_epsilon", "eps", float, 1e-5),
         Key("tie_word_embeddings", "tied", bool, True),
-        Key("pad_token_id", "flags", int, None, least=-1, beside="score."),
+        padding(None),
     ),
     joint=(Joint(ROPE, "rope", lambda config, _: read_rope(config, 2048, theta=10000.0)),),
     supported={

@@ -12,9 +12,15 @@ import torch
 from torch import Tensor
 
 from transformer_nfn.checkpoints.errors import CheckpointError
-from transformer_nfn.checkpoints.families.llama import LLAMA, LLAMA_KEYS, MLP, padding, rotary_block
-from transformer_nfn.checkpoints.family import Matrix
-from transformer_nfn.checkpoints.settings.keys import ACTIVATIONS, Biases, Joint, Key
+from transformer_nfn.checkpoints.families.llama import (
+    LLAMA,
+    LLAMA_KEYS,
+    MLP,
+    readers_with,
+    rotary_block,
+)
+from transformer_nfn.checkpoints.family import Matrix, Reader
+from transformer_nfn.checkpoints.settings.keys import ACTIVATIONS, Biases, Joint, Key, padding
 from transformer_nfn.checkpoints.settings.rotary import ROPE, read_rope, typed_windows
 from transformer_nfn.checkpoints.settings.values import Settings
 from transformer_nfn.space import Block, Rope, Scaled, Words
@@ -122,12 +128,12 @@ def _normed_block(settings: Settings, softcap: float | None, *, normed: bool) ->
     )
 
 
-def _capped(default: float | None) -> Any:
+def _capped(default: float | None) -> tuple[Reader, ...]:
     def capped(logits: Tensor, settings: Settings) -> Tensor:
         cap = settings.flag(_LOGITS, default)
         return logits if cap is None else cap * torch.tanh(logits / cap)
 
-    return tuple(replace(r, after=capped) if r.tied else r for r in LLAMA.readers)
+    return readers_with(capped)
 
 
 _AFTER = (

@@ -2,7 +2,7 @@
 
 from transformer_nfn.checkpoints.families.residual import plain_block
 from transformer_nfn.checkpoints.family import Family, Reader, linear
-from transformer_nfn.checkpoints.settings.keys import ACTIVATIONS, Key, Keys
+from transformer_nfn.checkpoints.settings.keys import ACTIVATIONS, Key, Keys, padding
 from transformer_nfn.space import Positions, Words
 
 #: The choices of a head that few files have.
@@ -19,7 +19,7 @@ KEYS = Keys(
         Key("norm", "norm", str, "layer", asked=True),
         Key("is_causal", "causal", bool, True),
         Key("tie_word_embeddings", "tied", bool, True),
-        Key("pad_token_id", "flags", int, None, least=-1, beside="score."),
+        padding(None),
         Key("summary_type", "flags", str, "cls_index", beside=_SUMMARY),
         Key("summary_use_proj", "flags", bool, True, beside=_SUMMARY),
         Key("summary_activation", "flags", str, None, beside=_SUMMARY),

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from torch import Tensor
 
-from transformer_nfn.checkpoints.families.llama import LLAMA, LLAMA_KEYS, rotary_block
+from transformer_nfn.checkpoints.families.llama import LLAMA, LLAMA_KEYS, readers_with, rotary_block
 from transformer_nfn.checkpoints.settings.keys import Key
 from transformer_nfn.checkpoints.settings.values import Settings
 from transformer_nfn.space import Block, Scaled, Words
@@ -46,7 +46,5 @@ GRANITE = replace(
     keys={"granite": _KEYS},
     block_of=_block,
     embeddings=(Words("embed_tokens.weight"), Scaled("embedding_multiplier")),
-    readers=tuple(
-        replace(reader, after=_divided) if reader.tied else reader for reader in LLAMA.readers
-    ),
+    readers=readers_with(_divided),
 )

@@ -1,10 +1,13 @@
 """Llama, and Mistral and Qwen2, which are called the same: RoPE, grouped queries, a gated MLP."""
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
+from torch import Tensor
+
 from transformer_nfn.checkpoints.family import Family, Reader, linear
-from transformer_nfn.checkpoints.settings.keys import ACTIVATIONS, Biases, Joint, Key, Keys
+from transformer_nfn.checkpoints.settings.keys import ACTIVATIONS, Biases, Joint, Key, Keys, padding
 from transformer_nfn.checkpoints.settings.rotary import (
     ROPE,
     WINDOWS,
@@ -18,11 +21,6 @@ from transformer_nfn.space import ROTARY, Attention, Block, GatedMlp, Half, Word
 INPUTS = tuple(f"self_attn.{name}_proj.bias" for name in "qkv")
 OUTPUT = ("self_attn.o_proj.bias",)
 MLP = tuple(f"mlp.{name}_proj.bias" for name in ("gate", "up", "down"))
-
-
-def padding(default: int | None) -> Key:
-    """The word that a score does not read, with its default."""
-    return Key("pad_token_id", "flags", int, default, null=True, least=-1, beside="score.")
 
 
 _MATTER = (
@@ -124,20 +122,22 @@ def rotary_attention(settings: Settings, **more: Any) -> Attention:
     )
 
 
-def rotary_block(settings: Settings, *, multiplier: float = 1.0, **more: Any) -> Block:
+def rotary_block(
+    settings: Settings, *, multiplier: float = 1.0, parallel: bool = False, **more: Any
+) -> Block:
     """Such attention, and a gated MLP.
 
     Args:
         settings: Of a file.
         multiplier: Of what both write.
+        parallel: Whether both read the stream as it was before the block.
         more: Further fields of the attention.
     """
     norms = {"after": more.get("after", False), "norm_eps": settings.eps}
     mlp = GatedMlp(settings.activation, bias_row=True, scales=True, **norms)
     parts = (rotary_attention(settings, norm_eps=settings.eps, **more), mlp)
-    return compose(
-        ROTARY.name, *(Half(part, settings.norm, multiplier=multiplier) for part in parts)
-    )
+    halves = (Half(part, settings.norm, multiplier=multiplier) for part in parts)
+    return compose(ROTARY.name, *halves, parallel=parallel)
 
 
 LLAMA = Family(
@@ -167,3 +167,8 @@ LLAMA = Family(
     ignored=("rotary_emb.inv_freq",),
     output_bias=False,
 )
+
+
+def readers_with(after: Callable[[Tensor, Settings], Tensor]) -> tuple[Reader, ...]:
+    """Llama's readers, where something is made of the logits of words."""
+    return tuple(replace(r, after=after) if r.tied else r for r in LLAMA.readers)

@@ -5,7 +5,7 @@ from typing import Any
 
 from transformer_nfn.checkpoints.families.sidebyside import plain_rotary_block
 from transformer_nfn.checkpoints.family import Family, Reader, linear
-from transformer_nfn.checkpoints.settings.keys import ACTIVATIONS, Biases, Joint, Key, Keys
+from transformer_nfn.checkpoints.settings.keys import ACTIVATIONS, Biases, Joint, Key, Keys, padding
 from transformer_nfn.checkpoints.settings.rotary import ROPE, read_rope
 from transformer_nfn.checkpoints.settings.values import Settings
 from transformer_nfn.space import Block, Rope, Words
@@ -33,7 +33,7 @@ KEYS = Keys(
         Key("layer_norm_eps", "eps", float, 1e-5),
         Key("tie_word_embeddings", "tied", bool, False),
         Key("use_parallel_residual", "flags", bool, True),
-        Key("pad_token_id", "flags", int, None, least=-1, beside="score."),
+        padding(None),
     ),
     joint=(Joint((*ROPE, *_EARLIER), "rope", _rope),),
     sizes={

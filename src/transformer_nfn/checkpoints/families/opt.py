@@ -1,8 +1,8 @@
 """OPT: learned positions from the third row on, ReLU, pre-norm."""
 
-from transformer_nfn.checkpoints.families.residual import plain_block
-from transformer_nfn.checkpoints.family import Family, Reader, linear
-from transformer_nfn.checkpoints.settings.keys import ACTIVATIONS, Key, Keys
+from transformer_nfn.checkpoints.families.residual import plain_block, projection_matrices
+from transformer_nfn.checkpoints.family import Family, Reader
+from transformer_nfn.checkpoints.settings.keys import ACTIVATIONS, Key, Keys, padding
 from transformer_nfn.space import Positions, Words
 
 KEYS = Keys(
@@ -11,7 +11,7 @@ KEYS = Keys(
         Key("num_attention_heads", "heads", int),
         Key("activation_function", "activation", str, "relu", same=ACTIVATIONS),
         Key("tie_word_embeddings", "tied", bool, True),
-        Key("pad_token_id", "flags", int, 1, least=-1, beside="score.", null=True),
+        padding(1),
     ),
     supported={
         "do_layer_norm_before": True,
@@ -39,14 +39,7 @@ OPT = Family(
     probes=("layers.0.self_attn.out_proj.weight", "layers.0.fc1.weight", "embed_positions.weight"),
     block="layers.{}.",
     block_of=plain_block,
-    matrices=(
-        linear("self_attn.q_proj", "Q", "h k x"),
-        linear("self_attn.k_proj", "K", "h k x"),
-        linear("self_attn.v_proj", "V", "h v x"),
-        linear("self_attn.out_proj", "O", "x h v", "bO"),
-        linear("fc1", "A", "a x", "bA"),
-        linear("fc2", "B", "x a", "bB"),
-    ),
+    matrices=projection_matrices(""),
     norms=("self_attn_layer_norm", "final_layer_norm"),
     last_norm="final_layer_norm",
     embeddings=(Words("embed_tokens.weight"), Positions("embed_positions.weight", first=2)),

@@ -2,7 +2,7 @@
 
 from transformer_nfn.checkpoints.families.sidebyside import plain_rotary_block
 from transformer_nfn.checkpoints.family import Family, Reader, linear
-from transformer_nfn.checkpoints.settings.keys import ACTIVATIONS, Joint, Key, Keys
+from transformer_nfn.checkpoints.settings.keys import ACTIVATIONS, Joint, Key, Keys, padding
 from transformer_nfn.checkpoints.settings.rotary import ROPE, read_rope
 from transformer_nfn.space import Words
 
@@ -14,7 +14,7 @@ KEYS = Keys(
         Key("hidden_act", "activation", str, "gelu_new", same=ACTIVATIONS),
         Key("layer_norm_eps", "eps", float, 1e-5),
         Key("tie_word_embeddings", "tied", bool, False),
-        Key("pad_token_id", "flags", int, None, least=-1, beside="score."),
+        padding(None),
     ),
     joint=(
         Joint(ROPE, "rope", lambda config, _: read_rope(config, 2048, part=0.5, theta=10000.0)),

@@ -43,6 +43,18 @@ def block_without_skips(settings: Settings) -> Block:
     return plain_block(settings, skip=False)
 
 
+def projection_matrices(mlp: str) -> tuple[Matrix, ...]:
+    """The matrices of a block of OPT or SigLIP, which differ in what stands before their MLP."""
+    return (
+        linear("self_attn.q_proj", "Q", "h k x"),
+        linear("self_attn.k_proj", "K", "h k x"),
+        linear("self_attn.v_proj", "V", "h v x"),
+        linear("self_attn.out_proj", "O", "x h v", "bO"),
+        linear(f"{mlp}fc1", "A", "a x", "bA"),
+        linear(f"{mlp}fc2", "B", "x a", "bB"),
+    )
+
+
 def encoder_matrices(attention: str) -> tuple[Matrix, ...]:
     """The matrices of a block of BERT or ViT, which differ in what their attention is called."""
     return (

@@ -1,10 +1,10 @@
-"""Rotary attention beside an MLP that reads the stream at the same time, or a plain MLP."""
+"""What NeoX, Phi and Falcon share: rotary attention and a plain MLP."""
 
 from typing import Any
 
 from transformer_nfn.checkpoints.families.llama import rotary_attention
 from transformer_nfn.checkpoints.settings.values import Settings
-from transformer_nfn.space import ROTARY, Block, GatedMlp, Half, Mlp, compose
+from transformer_nfn.space import Block, Half, Mlp, compose
 
 
 def plain_rotary_block(settings: Settings, *, parallel: bool = True, **more: Any) -> Block:
@@ -18,10 +18,3 @@ def plain_rotary_block(settings: Settings, *, parallel: bool = True, **more: Any
     parts = (rotary_attention(settings, **more), Mlp(settings.activation, scales=True))
     halves = (Half(part, settings.norm) for part in parts)
     return compose("rotary_plain", *halves, parallel=parallel)
-
-
-def gated_parallel_block(settings: Settings) -> Block:
-    """Rotary attention in groups and a gated MLP, side by side."""
-    mlp = GatedMlp(settings.activation, bias_row=True, scales=True)
-    halves = (Half(part, settings.norm) for part in (rotary_attention(settings), mlp))
-    return compose(ROTARY.name, *halves, parallel=True)

@@ -2,9 +2,9 @@
 
 from dataclasses import replace
 
-from transformer_nfn.checkpoints.families.residual import plain_block
+from transformer_nfn.checkpoints.families.residual import plain_block, projection_matrices
 from transformer_nfn.checkpoints.families.vit import KEYS as VIT_KEYS
-from transformer_nfn.checkpoints.family import Family, linear
+from transformer_nfn.checkpoints.family import Family
 from transformer_nfn.checkpoints.settings.keys import ACTIVATIONS, Key
 from transformer_nfn.space import Patches, Positions
 
@@ -39,14 +39,7 @@ SIGLIP = Family(
     probes=("encoder.layers.0.self_attn.q_proj.weight", "embeddings.patch_embedding.bias"),
     block="encoder.layers.{}.",
     block_of=plain_block,
-    matrices=(
-        linear("self_attn.q_proj", "Q", "h k x"),
-        linear("self_attn.k_proj", "K", "h k x"),
-        linear("self_attn.v_proj", "V", "h v x"),
-        linear("self_attn.out_proj", "O", "x h v", "bO"),
-        linear("mlp.fc1", "A", "a x", "bA"),
-        linear("mlp.fc2", "B", "x a", "bB"),
-    ),
+    matrices=projection_matrices("mlp."),
     norms=("layer_norm1", "layer_norm2"),
     last_norm="post_layernorm",
     embeddings=(Patches(PATCHES, "embeddings.patch_embedding.bias"), Positions(PLACES)),

@@ -5,8 +5,8 @@ from dataclasses import replace
 from typing import Any
 
 from transformer_nfn.checkpoints.errors import CheckpointError
-from transformer_nfn.checkpoints.families.llama import LLAMA, LLAMA_KEYS, padding
-from transformer_nfn.checkpoints.settings.keys import Joint, Key, setting
+from transformer_nfn.checkpoints.families.llama import LLAMA, LLAMA_KEYS
+from transformer_nfn.checkpoints.settings.keys import Joint, Key, padding, setting
 from transformer_nfn.checkpoints.settings.rotary import ROPE, WINDOWS, qwen2_windows, read_rope
 
 _PLACES = ("no_rope_layers", "no_rope_layer_interval")

@@ -55,6 +55,11 @@ class Key:
     asked: bool = False
 
 
+def padding(default: int | None) -> Key:
+    """The word that a score does not read, with its default."""
+    return Key("pad_token_id", "flags", int, default, null=True, least=-1, beside="score.")
+
+
 @dataclass(frozen=True)
 class Joint:
     """Keys that say one thing together.

@@ -155,7 +155,7 @@ def moved_writer(checkpoint: Checkpoint, name: str, element: NetElement) -> Tens
     axis = writer.axes.split().index("x")
     rows = checkpoint.files.read(name).double().movedim(axis, -1)  # … x
     ones = rows.mean(dim=-1, keepdim=True)
-    centred = checkpoint.centred_embeddings
+    centred = checkpoint.centred_reads
     basis = element.bases.get(0)
     if centred:
         rows = rows - ones

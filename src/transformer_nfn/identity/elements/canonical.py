@@ -104,7 +104,7 @@ def seen(
         rows: What is written.
         inside: By a block, not before the first one.
     """
-    if not (checkpoint.centred_writes if inside else checkpoint.centred_embeddings):
+    if not (checkpoint.centred_writes if inside else checkpoint.centred_reads):
         return rows
     return rows - rows.mean(dim=-1, keepdim=True)
 

@@ -59,7 +59,7 @@ def check_outside(checkpoint: Checkpoint, element: NetElement) -> None:
 
 def _check_writers(checkpoint: Checkpoint, element: NetElement, outside: Outside) -> None:
     """Means may be anything under LayerNorm, but not in what is a head too, or under RMSNorm."""
-    centred = checkpoint.centred_embeddings
+    centred = checkpoint.centred_reads
     free = checkpoint.writers if outside.untied and centred else free_writers(checkpoint)
     for name, writer in checkpoint.writers.items():
         given, place = outside.ones.get(name), f"outside.ones.{name}"

@@ -122,7 +122,7 @@ def _ones(checkpoint: Checkpoint) -> int | None:
 
 def free_writers(checkpoint: Checkpoint) -> list[str]:
     """Writers outside the blocks that may change along the ones: all that are no head as well."""
-    if not checkpoint.centred_embeddings:
+    if not checkpoint.centred_reads:
         return []
     shared = {head.weight for head in checkpoint.heads.values() if head.tied}
     shared |= set(checkpoint.tied_decoder.values())

@@ -78,7 +78,7 @@ def _outside(outside: Outside, element: NetElement, checkpoint: Checkpoint) -> O
         norm = _norm(outside.last_norm, own, basis, checkpoint, held=held)
     if checkpoint.settings.norm != "layer":
         return Outside(norm, {}, outside.untied)
-    writers = set(checkpoint.writers) if checkpoint.centred_embeddings else set()
+    writers = set(checkpoint.writers) if checkpoint.centred_reads else set()
     if writers and not outside.untied and element.unseen is None:
         writers = set(free_writers(checkpoint))
     free = writers | {name for name, head in checkpoint.heads.items() if head.bias}

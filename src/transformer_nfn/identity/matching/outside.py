@@ -62,7 +62,7 @@ def find_hidden(
 def outside_gauge(ours: Checkpoint, theirs: Checkpoint, unseen: Tensor | None) -> Outside:
     """The second checkpoint's own values of what may be anything outside the blocks."""
     ones: dict[str, Tensor] = {}
-    layer = theirs.centred_embeddings
+    layer = theirs.centred_reads
     for name, other in zip(ours.writers, theirs.writers, strict=True):
         axis = theirs.writers[other].axes.split().index("x")
         shape = [n for i, n in enumerate(theirs.files.entry(other).shape) if i != axis]
