@@ -91,3 +91,32 @@ def test_a_pair_of_signs_under_norms_of_queries_and_keys_is_found(tmp_path: Path
         assert not torch.allclose(
             verdict.element.blocks[0].parts["i"].abs(), torch.ones(()).double()
         )
+
+
+@pytest.mark.parametrize("name", ["gemma3_text", "llama", "gpt2"])
+def test_a_coordinate_that_no_reader_sees(name: str, tmp_path: Path) -> None:
+    """Gemma 3 270M has one: the scale of a norm is 1 - 1, and 0/0 is no ratio."""
+    folder = make(name, tmp_path / "a", dtype=torch.float32)
+    with Checkpoint(folder) as checkpoint:
+        hidden = {}
+        for norm in (*checkpoint.reading_norms(0), checkpoint.last_norm):
+            hidden |= _without(checkpoint, norm, coordinate=5)
+        rewrite(checkpoint, hidden.items(), tmp_path / "hidden")
+    given = inputs(folder)
+    before = outputs(load(tmp_path / "hidden"), given)
+    other = moved(tmp_path / "hidden", tmp_path / "b", 1)
+    assert relative(outputs(load(other), given), before) < 1e-4
+    with Checkpoint(tmp_path / "hidden") as a, Checkpoint(other) as b:
+        assert same(a, b, seed=0).answer.value == "equivalent"
+        assert same(b, a, seed=0).answer.value == "equivalent"
+        assert distance(fingerprint(a), fingerprint(b)).largest < 1e-4
+
+
+def _without(checkpoint: Checkpoint, norm: str | None, coordinate: int) -> dict[str, torch.Tensor]:
+    """A norm that gives nothing of one coordinate."""
+    changed = {}
+    for part, offset in (("weight", checkpoint.family.norm_offset), ("bias", 0.0)):
+        if f"{norm}.{part}" in checkpoint.files:
+            changed[f"{norm}.{part}"] = checkpoint.files.read(f"{norm}.{part}").clone()
+            changed[f"{norm}.{part}"][coordinate] = -offset
+    return changed

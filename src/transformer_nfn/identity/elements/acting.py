@@ -13,7 +13,9 @@ from transformer_nfn.identity.elements.canonical import (
     Rules,
     dressed,
     gauge_axes,
+    free_norms,
     gauge_of,
+    invertible,
     rotated,
     undressed,
 )
@@ -88,7 +90,7 @@ def moved_gauge(
         for half, norm in enumerate(norms)
     )
     return Gauge(
-        (first, second),
+        (first, second) if post_norm else free_norms((first, second)),
         {name: act(name, value) for name, value in own.ones.items()},
         None if own.key_bias is None else act("K", own.key_bias),
         None if own.value_bias is None else act("V", own.value_bias),
@@ -107,7 +109,7 @@ def moved_norm(norm: Norm, basis: Tensor | None, post_norm: bool, *, held: bool 
     if post_norm:  # the basis is a permutation and a sign
         return basis.square().T @ scale, shift @ basis
     if held:
-        return torch.ones_like(scale), (shift / scale) @ basis
+        return torch.ones_like(scale), (shift / invertible(scale)) @ basis
     return torch.ones_like(scale), torch.zeros_like(shift)
 
 
@@ -186,7 +188,7 @@ def _head_changes(
         coefficients = (weight * norm[0]).mean(dim=1) if ones is None else ones
         direction = torch.ones_like(norm[0]) if element.unseen is None else element.unseen
         folded = folded + torch.outer(coefficients, direction)
-    moved = folded / target[0]
+    moved = folded / invertible(target[0])
     yield head.own, moved
     if head.bias:
         yield head.bias, constant - moved @ target[1]

@@ -161,7 +161,7 @@ def gauge_of(
     if rules.centred_writes:
         ones |= {name: block[name].mean(dim=-1) for name in batch.spec.block.writers}
     return Gauge(
-        norms,
+        free_norms(norms),
         ones,
         block["K"][..., D, :] if rules.free_key_bias else None,
         block["V"][..., D, :] if rules.output_bias else None,
@@ -178,7 +178,7 @@ def dressed(canonical: WeightBatch, gauge: Gauge, unseen: Tensor | None = None) 
         weight, bias = split_bias(block, name, axis, D)
         if name in gauge.ones:
             weight = weight + _times(gauge.ones[name], direction, axis)
-        weight = weight / along(scale, axis, weight.dim())
+        weight = weight / along(invertible(scale), axis, weight.dim())
         bias = bias - torch.tensordot(shift, weight, dims=([0], [axis % weight.dim()]))
         join_bias(block, name, axis, weight, bias)
     if gauge.value_bias is not None:
@@ -192,6 +192,17 @@ def dressed(canonical: WeightBatch, gauge: Gauge, unseen: Tensor | None = None) 
         if name in gauge.ones:
             block[name] = block[name] + gauge.ones[name].unsqueeze(-1)
     return _batch(canonical, block)
+
+
+def invertible(scale: Tensor) -> Tensor:
+    """A norm's scale, 1 where it is 0: nobody sees that coordinate, so its readers may be 0."""
+    return torch.where(scale == 0, 1.0, scale)
+
+
+def free_norms(norms: tuple[Norm, Norm]) -> tuple[Norm, Norm]:
+    """Norms whose scales may be anything that has an inverse, with one."""
+    (first, shift), (second, other_shift) = norms
+    return (invertible(first), shift), (invertible(second), other_shift)
 
 
 def gauge_axes(batch: WeightBatch, name: str) -> tuple[Index, ...]:

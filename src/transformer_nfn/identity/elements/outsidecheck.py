@@ -7,6 +7,7 @@ from torch import Tensor
 
 from transformer_nfn.checkpoints import Checkpoint, Head
 from transformer_nfn.identity.elements.acting import moved_norm
+from transformer_nfn.identity.elements.canonical import invertible
 from transformer_nfn.identity.elements.element import NetElement, Outside, last_stream
 from transformer_nfn.identity.elements.parts import free_writers
 from transformer_nfn.identity.elements.rules import (
@@ -87,7 +88,7 @@ def _check_constant(
         checkpoint.norm(checkpoint.last_norm),
         outside.last_norm,
     )
-    p, basis = new_shift / new_scale, element.bases.get(last_stream(checkpoint))
+    p, basis = new_shift / invertible(new_scale), element.bases.get(last_stream(checkpoint))
     centred = checkpoint.settings.norm == "layer"
     along = p.sum() if element.unseen is None else element.unseen @ p
     turned = p if basis is None else basis @ p
@@ -116,7 +117,7 @@ def _check_head(checkpoint: Checkpoint, outside: Outside, head: Head) -> None:
         outside.last_norm,
     )
     # β W is laid over the constant of each row, which counts as the row itself does.
-    sizes = [(b / a).norm()[None] for a, b in ((new_scale, new_shift), (scale, shift))]
+    sizes = [(b / invertible(a)).norm()[None] for a, b in ((new_scale, new_shift), (scale, shift))]
     dtype = checkpoint.files.entry(head.weight).dtype
     check_laid(sizes[0], torch.ones(1).double(), sizes[1], dtype, "outside.shift")
     if (given := outside.ones.get(head.name)) is not None:

@@ -13,7 +13,7 @@ from transformer_nfn.identity.elements.acting import (
     moved_gauge,
     reading,
 )
-from transformer_nfn.identity.elements.canonical import Gauge, Norm, Rules
+from transformer_nfn.identity.elements.canonical import Gauge, Norm, Rules, invertible
 from transformer_nfn.identity.elements.element import NetElement, Outside, streams
 from transformer_nfn.identity.elements.parts import (
     basis_streams,
@@ -162,7 +162,7 @@ def _gauge(
 
 
 def _norm(norm: Norm, generator: torch.Generator, *, shifts: bool, held: bool) -> Norm:
-    scale, shift = norm
+    scale, shift = invertible(norm[0]), norm[1]
     moved = scale * torch.exp2(
         torch.rand(scale.shape, generator=generator, dtype=scale.dtype) - 0.5
     )

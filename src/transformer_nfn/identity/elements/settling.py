@@ -11,7 +11,7 @@ import torch
 
 from transformer_nfn.checkpoints import Checkpoint
 from transformer_nfn.identity.elements.acting import moved_gauge, moved_norm, reading
-from transformer_nfn.identity.elements.canonical import Gauge, Norm, Rules
+from transformer_nfn.identity.elements.canonical import Gauge, Norm, Rules, invertible
 from transformer_nfn.identity.elements.element import NetElement, Outside, last_stream, streams
 from transformer_nfn.identity.elements.parts import free_writers
 from transformer_nfn.identity.elements.table import gauge_table
@@ -62,7 +62,7 @@ def _norm(
         return moved_norm(own, basis, True)
     if not held or checkpoint.family.norms is None:
         return given
-    ratio = own[1] / own[0]
+    ratio = own[1] / invertible(own[0])
     return given[0], (ratio if basis is None else ratio @ basis) * given[0]
 
 

@@ -6,7 +6,7 @@ from torch import Tensor
 from transformer_nfn.checkpoints import Checkpoint
 from transformer_nfn.identity.comparing.basis import Basis
 from transformer_nfn.identity.comparing.outside import ROWS, classifier, sampled_rows
-from transformer_nfn.identity.elements.canonical import seen
+from transformer_nfn.identity.elements.canonical import invertible, seen
 from transformer_nfn.identity.elements.element import Outside
 from transformer_nfn.identity.matching.bases import find_basis
 from transformer_nfn.identity.matching.neurons import match_neurons
@@ -81,4 +81,4 @@ def outside_gauge(ours: Checkpoint, theirs: Checkpoint, unseen: Tensor | None) -
     tied = {head.name for head in ours.heads.values() if head.tied}
     still = {head.name for head in theirs.heads.values() if head.tied}
     untied = bool(tied - still) or (bool(ours.tied_decoder) and not theirs.tied_decoder)
-    return Outside(norm, ones, untied)
+    return Outside((invertible(norm[0]), norm[1]), ones, untied)
