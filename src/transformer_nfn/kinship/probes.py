@@ -16,7 +16,7 @@ from torch import Tensor
 
 from transformer_nfn.checkpoints import Checkpoint, CheckpointError
 from transformer_nfn.identity import seen
-from transformer_nfn.space import sine_positions
+from transformer_nfn.space import Inputs, sine_positions
 
 #: Tokens; a sequence of them is what attention sees.
 COUNT = 16
@@ -77,8 +77,8 @@ def make_probes(checkpoint: Checkpoint, dtype: torch.dtype) -> Probes:
     """The tokens of a checkpoint, computed in float64 and given in `dtype`.
 
     Word embeddings where there are any; half patches and half positions for ViT; for nets of a zoo
-    the rows of the embedding, its bias and fixed positions. Nets that read word vectors have none,
-    and their stream has the vectors' own basis, so fixed tokens do.
+    the rows of the embedding, its bias and fixed positions. Nets that read vectors have none, and
+    their stream has the vectors' own basis, so fixed tokens do.
 
     Raises:
         CheckpointError: If nothing is embedded, and the basis of the stream is anybody's.
@@ -104,6 +104,8 @@ def _own_rows(checkpoint: Checkpoint) -> Float[Tensor, "p x"]:
     sources = [
         name for name in checkpoint.writers if np.prod(files.entry(name).shape) > checkpoint.D
     ]
+    if not checkpoint.writers and checkpoint.family.inputs is Inputs.VECTORS:
+        return signs("vectors", COUNT, checkpoint.D).double()
     if not sources:
         raise CheckpointError(
             f"{checkpoint.path} has no embedding, and so no tokens for a fingerprint"

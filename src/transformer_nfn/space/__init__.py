@@ -44,6 +44,7 @@ from transformer_nfn.space.parts.embedding import (
     Scaled,
     Table,
     TokenTypes,
+    Vectors,
     Widened,
     Words,
 )
@@ -101,6 +102,7 @@ __all__ = [
     "TokenTypes",
     "Unit",
     "UnknownFunctionError",
+    "Vectors",
     "WeightBatch",
     "Widened",
     "Words",

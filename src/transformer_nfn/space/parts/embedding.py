@@ -305,6 +305,25 @@ class Projection(Embedding):
 
 
 @dataclass(frozen=True)
+class Vectors(Embedding):
+    """The inputs are the tokens."""
+
+    @property
+    def tensors(self) -> Mapping[str, str]:
+        """None."""
+        return {}
+
+    @property
+    def inputs(self) -> Inputs:
+        """Vectors."""
+        return Inputs.VECTORS
+
+    def __call__(self, tokens: Tensor | None, inputs: Tensor, stored: Stored) -> Tensor:
+        """As they are."""
+        return inputs.double()
+
+
+@dataclass(frozen=True)
 class FixedPositions(Embedding):
     """Sines and cosines, which no file holds."""
 
