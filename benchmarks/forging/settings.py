@@ -210,6 +210,8 @@ def foreign_tensor(bases: Bases, case: Case, work: Path) -> Pair:
     name = draft.checkpoint.block_name(0) + pick(
         generator, ("self_attn.q_norm.weight", "attn.gate.weight", "mlp.scale", "adapter.weight")
     )
+    if name in draft.values:
+        raise UnfitError("it is the family's own")
     draft.values[name] = torch.rand(8, generator=generator, dtype=torch.float64) + 0.5
     ours = draft.store(work / "a", DTYPES[case.dtype])
     source = draft.store(work / "source", DTYPES[case.dtype])

@@ -5,7 +5,7 @@ the same way. Embeddings and heads are read in slices.
 """
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 
 import torch
@@ -41,6 +41,9 @@ _SUSPICIOUS = 2.0
 #: Words that both networks are run on whatever else is drawn: those whose rows changed by the
 #: largest part of their size. A norm makes a whole token of a row that is almost nothing.
 _WORDS = 64
+#: The smallest rows among them, each the first of a sequence: padding is a row of zeros, and then
+#: the next norm sees only what the first block adds to it.
+_SMALLEST = 2
 
 
 def judge(
@@ -92,7 +95,7 @@ def compare_writers(ours: Checkpoint, theirs: Checkpoint, found: Match) -> None:
             rows.weigh(moved, fixed)
         rows.note(found, name, ours.D)
         if other == theirs.words:
-            found.words = rows.most_changed(_WORDS)
+            found.words = rows.suspects(_WORDS)
     for name in ours.stream_norms:
         _compare_norm(ours, theirs, name, found)
 
@@ -233,16 +236,20 @@ def _shared_values(
     ours: WeightBatch, theirs: WeightBatch, residual: Residual, expected: Units, squares: Units
 ) -> bool:
     """Whether V O differs only among heads that look at the same tokens, where its sum counts."""
-    if residual.kind != "V O" or "Q K" not in expected:
+    if residual.kind not in ("V O", "bV O") or "Q K" not in expected:
         return False
     axes = theirs.spec.block.axes
     if any(axes[label].kind is Kind.FREE for label in theirs.spec.block.units["V O"].labels):
         return False  # positions are added to the scores of each head in its own way
     a, b = Heads.of(ours), Heads.of(theirs)
+    if residual.kind == "bV O":
+        last = torch.zeros_like(b.V[:, :, :1])
+        last[:, -1] = 1
+        a, b = (replace(heads, V=heads.V * last) for heads in (a, b))
     looks = expected["Q K"].flatten(0, 1)
     looks = looks if looks.dim() == 1 else looks.sum(dim=1)  # of all pairs
-    values = expected["V O"].flatten()
-    apart = squares["V O"].flatten() > residual.limit**2 * values
+    values = expected[residual.kind].flatten()
+    apart = squares[residual.kind].flatten() > residual.limit**2 * values
     return all(
         sums_agree(a, b, head, looks, values, residual.limit)
         for head in torch.nonzero(apart).flatten().tolist()
@@ -275,10 +282,13 @@ class _Rows:
         sizes = (rows.square().sum(dim=1) for rows in (ours, theirs))
         self._sizes.append(torch.maximum(*sizes))
 
-    def most_changed(self, count: int) -> tuple[int, ...]:
-        """The rows that changed by the largest part of their size; of zeros none did."""
-        parts = torch.cat(self._squares) / torch.cat(self._sizes).clamp_min(1e-300)
-        return tuple(parts.argsort(descending=True)[:count].tolist())
+    def suspects(self, count: int) -> tuple[int, ...]:
+        """The smallest rows, and those that changed by the largest part of their size."""
+        sizes = torch.cat(self._sizes)
+        smallest = sizes.argsort(stable=True)[:_SMALLEST].tolist()
+        parts = torch.cat(self._squares) / sizes.clamp_min(1e-300)
+        changed = parts.argsort(descending=True)[:count].tolist()
+        return tuple(dict.fromkeys(smallest + changed))[:count]
 
     def add(self, difference: Tensor, expected: Tensor, roundings: Sequence[Tensor]) -> None:
         self._squares.append(difference.square().sum(dim=1))

@@ -28,7 +28,7 @@ class Match:
         residual: The largest residual, in multiples of what rounding does.
         condition: The largest condition number of a matrix.
         distances: For each block the distances of all pairs of heads.
-        words: Those whose embedding changed by the largest part of its size.
+        words: Those with the smallest embeddings, or ones that changed by most of their size.
         repaired: The second's block that did not fit, with what differs taken from the first.
     """
 

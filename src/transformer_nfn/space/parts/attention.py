@@ -155,8 +155,16 @@ class Attention(Part):
         def values(w: Mapping[str, Tensor]) -> tuple[Tensor, Tensor]:
             return w["V"].unsqueeze(1), self._each_head(w["O"]).mT  # g 1 z v, g m x v
 
+        def constants(w: Mapping[str, Tensor]) -> tuple[Tensor, Tensor]:
+            V, O = values(w)
+            return V[..., -1:, :], O
+
         found = {"V O": Unit(("V", "O"), labels, values)}
+        if self.bias_row:  # a token of zeros sees nothing else, and a norm makes a whole one of it
+            found["bV O"] = Unit(("V", "O"), labels, constants, single=True)
         if self.normed:  # a norm stands between queries and keys, so each is seen by itself
+            if self.bias_row:
+                found |= {f"b{name}": self._bias_unit(name) for name in "QK"}
             found |= {
                 "Q": Unit(("Q",), labels, lambda w: (w["Q"].flatten(-2).unsqueeze(-1),)),
                 "K": Unit(("K",), labels[:1], lambda w: (w["K"].flatten(-2).unsqueeze(-1),)),
@@ -168,6 +176,11 @@ class Attention(Part):
             found["Q K"] = Unit(("Q", "K"), labels, looks, pairs=self.rotary)
         found |= {name: number_unit(name) for name in self.gains}
         return found | ({"bO": row_unit("bO")} if self.output_bias else {})
+
+    def _bias_unit(self, name: str) -> Unit:
+        """The bias row of queries or keys."""
+        labels = ("g", "m") if self.grouped and name == "Q" else ("g",) if self.grouped else ("h",)
+        return Unit((name,), labels, lambda w: (w[name][..., -1, :].unsqueeze(-1),), single=True)
 
     @property
     def gains(self) -> tuple[str, ...]:

@@ -188,10 +188,19 @@ class GatedMlp(Part):
             up = w["up"].view(*w["up"].shape[:2], 1).movedim(0, 1)  # a z 1
             return up, w["down"].view(up.shape[0], 1, -1).mT  # a x 1
 
+        def constants(w: Mapping[str, Tensor]) -> tuple[Tensor, Tensor]:
+            up, down = both(w)
+            return up[:, -1:], down
+
         found = {
             "gate": Unit(("gate",), ("a",), lambda w: (w["gate"].T.unsqueeze(-1),)),
             "up down": Unit(("up", "down"), ("a",), both),
         }
+        if self.bias_row:  # all that a token of zeros sees
+            found["bgate"] = Unit(
+                ("gate",), ("a",), lambda w: (w["gate"][-1][:, None, None],), single=True
+            )
+            found["bup down"] = Unit(("up", "down"), ("a",), constants, single=True)
         found |= {name: number_unit(name) for name in self.gains}
         return found | ({"bdown": row_unit("bdown")} if self.bias_row else {})
 
