@@ -112,6 +112,13 @@ def controls(checkpoint: Checkpoint, work: Path) -> Iterator[tuple[str, Path]]:
         order = torch.arange(checkpoint.spec.size("h")).roll(1)
         heads = {name: batch[name].index_select(3, order) for name in "QKVO"}
         yield changed("order of heads", heads)
+    if "u" in axes:
+        order = torch.arange(checkpoint.spec.size("u")).roll(1)
+        experts = {name: batch[name].index_select(3, order) for name in ("gate", "up", "down")}
+        yield changed("experts without the router", experts)
+        router = batch["router"].clone()
+        router[..., 0] += router.square().mean().sqrt()
+        yield changed("shift of one expert's scores", {"router": router})
     if checkpoint.stream_kind is not StreamKind.ORTHOGONAL and not checkpoint.gives_hidden_states:
         layer = checkpoint.settings.norm == "layer"
         basis = random_basis(checkpoint.D, generator, fix_ones=layer)

@@ -23,6 +23,7 @@ PATCHED = (
     "the scale of Gemma's words, which is a float32 buffer",
     "softmax, where it is asked for in float32 (BLOOM, and all attention that is not fused)",
     "Cohere's queries and keys, which turn in float32",
+    "the softmax of routers (Mixtral, Qwen3-MoE)",
 )
 
 _BASE = {
@@ -136,6 +137,15 @@ ARCHITECTURES: dict[str, Architecture] = {
         {key: size for key, size in {**_BASE, **_WORDS}.items() if key != "intermediate_size"},
     ),
     "cohere": Architecture("CohereConfig", "CohereForCausalLM", _DECODER),
+    "mixtral": Architecture(
+        "MixtralConfig", "MixtralForCausalLM", {**_DECODER, "num_local_experts": 5}
+    ),
+    "qwen3_moe": Architecture(
+        "Qwen3MoeConfig",
+        "Qwen3MoeForCausalLM",
+        {**_DECODER, "head_dim": 8, "moe_intermediate_size": 16, "num_experts": 6,
+         "num_experts_per_tok": 3},
+    ),
     "qwen3": Architecture("Qwen3Config", "Qwen3ForCausalLM", {**_DECODER, "head_dim": 8}),
     "bloom": Architecture(
         "BloomConfig",
@@ -191,7 +201,9 @@ def load(folder: Path, dtype: torch.dtype = torch.float64) -> Any:
     """Read it as `transformers` does."""
     with quiet():
         kind = transformers.AutoConfig.from_pretrained(folder).architectures[0]
-        return getattr(transformers, kind).from_pretrained(folder, dtype=dtype).eval()
+        net = getattr(transformers, kind).from_pretrained(folder, dtype=dtype).eval()
+        net.set_experts_implementation("eager")  # the grouped one knows no float64
+        return net
 
 
 def exact(net: Any) -> Any:
@@ -208,6 +220,8 @@ def exact(net: Any) -> Any:
             module.forward = _rotary(module)
         elif kind.endswith("RotaryEmbedding"):
             module.forward = _rotary_by_layer(module)
+        elif kind.endswith("TopKRouter"):
+            module.forward = _router(module)
         elif hasattr(module, "scalar_embed_scale"):
             module.embed_scale = torch.tensor(module.scalar_embed_scale, dtype=torch.float64)
     return net
@@ -218,6 +232,17 @@ def _rms_norm(module: nn.Module, offset: float) -> Any:
 
     def forward(x: Tensor) -> Tensor:
         return (module.weight + offset) * (x * torch.rsqrt(x.square().mean(-1, keepdim=True) + eps))
+
+    return forward
+
+
+def _router(module: nn.Module) -> Any:
+    def forward(x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        scores = nn.functional.linear(x.reshape(-1, module.hidden_dim), module.weight)
+        largest, which = scores.softmax(dim=-1).topk(module.top_k, dim=-1)
+        if getattr(module, "norm_topk_prob", True):
+            largest = largest / largest.sum(dim=-1, keepdim=True)
+        return scores, largest, which
 
     return forward
 

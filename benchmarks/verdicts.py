@@ -165,7 +165,9 @@ def edit(
         return batch.replace({"V": V})
     name = "gate" if "gate" in batch else "A"
     W = batch[name].clone()
-    column = W[0, 0, 0, :, seed_index(W.shape[4], generator)]
+    labels = [index.label for index in batch.spec.block.tensors[name]]
+    neurons = 3 + labels.index("a")
+    column = W.select(neurons, seed_index(W.shape[neurons], generator))[0, 0, 0]
     noise = torch.randn(column.shape, generator=generator, dtype=column.dtype)
     share = 0.01 if dtype == torch.float32 else 0.1
     column += noise * (share * column.norm() / noise.norm())

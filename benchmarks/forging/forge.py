@@ -13,11 +13,9 @@ from benchmarks.forging import adaptive, hidden, orders, rare, settings, spread 
 from benchmarks.forging.bases import Bases, log_uniform
 from benchmarks.forging.draft import Draft, jittered
 from benchmarks.forging.kinds import KINDS, Kind
-from benchmarks.forging.measure import CALIBRATED, CALIBRATION, LENGTH, LINE, draw
+from benchmarks.forging.measure import CALIBRATED, CALIBRATION, LENGTH, LINE, draw, flat_outputs
 from benchmarks.forging.pairs import Case, Pair, start
 from benchmarks.forging.roles import UnfitError
-from transformer_nfn.checkpoints import Checkpoint
-from transformer_nfn.identity import run
 
 #: What is aimed at, in units of rounding; some land below the line and are counted apart.
 _LEAST, _MOST = 0.75 * LINE, 10 * LINE
@@ -56,13 +54,13 @@ def forged(bases: Bases, case: Case, work: Path) -> Pair:
 def calibrated(draft: Draft, delta: dict[str, Tensor], ours: Path, target: float) -> float:
     """The size at which a difference moves the outputs by a multiple of rounding."""
     inputs = draw(draft.checkpoint, CALIBRATION, LENGTH, CALIBRATED)
-    exact = _run(draft.view(), inputs)
+    exact = flat_outputs(draft.view(), inputs)
     levels = [_level(Draft(ours), draft.dtype, inputs), _level(draft, draft.dtype, inputs)]
     size = _FIRST
     for _ in range(3):
         changed = draft.copy()
         changed.add(delta, size)
-        moved = _run(changed.view(), inputs)
+        moved = flat_outputs(changed.view(), inputs)
         strength = max(_ratio(moved[h] - exact[h], [level[h] for level in levels]) for h in exact)
         if not 0 < strength < 1e15:
             raise UnfitError("it changes nothing, or all")
@@ -73,8 +71,8 @@ def calibrated(draft: Draft, delta: dict[str, Tensor], ours: Path, target: float
 def _level(draft: Draft, dtype: torch.dtype, inputs: Tensor) -> dict[str, Tensor]:
     """For each input the mean square of what rounding does."""
     stored = draft.view(dtype)
-    exact = _run(stored, inputs)
-    moved = [_run(jittered(stored, seed), inputs) for seed in range(2)]
+    exact = flat_outputs(stored, inputs)
+    moved = [flat_outputs(jittered(stored, seed), inputs) for seed in range(2)]
     return {
         head: torch.stack([(m[head] - out).square().sum(dim=1) for m in moved]).mean(dim=0)
         for head, out in exact.items()
@@ -87,10 +85,6 @@ def _ratio(difference: Tensor, levels: list[Tensor]) -> float:
     over_all = squares.mean() / both.mean(dim=1).max().clamp_min(1e-300)
     on_one = (squares / both.amax(dim=0).clamp_min(1e-300)).max()
     return torch.maximum(over_all, on_one).sqrt().item()
-
-
-def _run(checkpoint: Checkpoint, inputs: Tensor) -> dict[str, Tensor]:
-    return {head: out.flatten(1) for head, out in run(checkpoint, inputs).items()}
 
 
 def kinds() -> dict[str, Kind]:

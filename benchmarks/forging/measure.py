@@ -13,7 +13,7 @@ from torch import Tensor
 
 from benchmarks.forging.draft import jittered
 from transformer_nfn.checkpoints import Checkpoint
-from transformer_nfn.identity import run
+from transformer_nfn.identity import run, without_jumps
 from transformer_nfn.space import Positions
 
 LINE = 4.0
@@ -94,11 +94,11 @@ class Profile:
 
 def profile(checkpoint: Checkpoint, inputs: Tensor) -> Profile:
     """Run a file on all inputs, and its roundings on a sixth of them each."""
-    exact = _run(checkpoint, inputs)
+    exact = flat_outputs(checkpoint, inputs)
     levels = {head: torch.zeros(len(inputs), dtype=torch.float64) for head in exact}
     for jitter in range(JITTERS):
         part = slice(jitter, None, JITTERS)
-        moved = _run(jittered(checkpoint, _SEED + jitter), inputs[part])
+        moved = flat_outputs(jittered(checkpoint, _SEED + jitter), inputs[part])
         for head, out in moved.items():
             levels[head][part] = (out - exact[head][part]).square().sum(dim=1)
     return Profile(exact, levels)
@@ -146,14 +146,19 @@ def rounding_levels(
     """For each input the larger of both files' mean squares, by roundings not used before."""
     found = []
     for checkpoint in (theirs, ours):
-        exact = _run(checkpoint, inputs)[head]
+        exact = flat_outputs(checkpoint, inputs)[head]
         total = torch.zeros(len(inputs), dtype=torch.float64)
         for jitter in range(jitters):
-            moved = _run(jittered(checkpoint, _SEED + 1000 * jitters + jitter), inputs)[head]
+            moved = flat_outputs(jittered(checkpoint, _SEED + 1000 * jitters + jitter), inputs)[
+                head
+            ]
             total += (moved - exact).square().sum(dim=1)
         found.append(total / jitters)
     return torch.stack(found).amax(dim=0)
 
 
-def _run(checkpoint: Checkpoint, inputs: Tensor) -> dict[str, Tensor]:
-    return {head: out.flatten(1) for head, out in run(checkpoint, inputs).items()}
+def flat_outputs(checkpoint: Checkpoint, inputs: Tensor) -> dict[str, Tensor]:
+    """What a file says, "s o" by head."""
+    # Where a router's choice is close, rounding alone turns it.
+    given = run(without_jumps(checkpoint), inputs)
+    return {head: out.flatten(1) for head, out in given.items()}

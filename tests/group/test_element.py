@@ -16,12 +16,16 @@ from transformer_nfn.space import (
     RELU,
     RESIDUAL,
     ROTARY,
+    Attention,
     BlockSpec,
     DeclarationError,
+    Experts,
+    Half,
     Kind,
     ShapeError,
     WeightBatch,
     apply_blocks,
+    compose,
 )
 
 LAW = 1e-12
@@ -153,6 +157,41 @@ def test_condition_number_is_what_was_asked_for(spec: BlockSpec, seed: int) -> N
             assert torch.linalg.cond(g.parts[label]).flatten().tolist() == pytest.approx(
                 [100.0] * g.parts[label][..., 0, 0].numel()
             )
+
+
+EXPERTS = compose(
+    "experts",
+    Half(Attention(), "rms"),
+    Half(Experts("silu", chosen=2, scales=True), "rms"),
+)
+
+
+@given(batches(EXPERTS), seeds)
+def test_scales_of_neurons_of_experts(batch: WeightBatch, seed: int) -> None:
+    """An axis that is indexed by one that is indexed: the laws, and each part in its place."""
+    g, h = draw(batch, seed), draw(batch, seed + 1)
+    assert relative_error((g @ h)(batch), g(h(batch))) <= LAW
+    assert relative_error(g.inverse()(g(batch)), batch) <= LAW
+    moved, u, a, s = g(batch), g.parts["u"], g.parts["a"], g.parts["s"]
+    for n in range(batch.networks):
+        for block in range(batch.blocks):
+            place = (min(n, len(u) - 1), block)
+            for i, own in enumerate(u[place].tolist()):
+                order = a[place][own]
+                up = batch["up"][n, :, block, own][:, :, order] * s[place][own, order, 0]
+                assert relative_error(moved["up"][n, :, block, i], up) <= LAW
+                gate = batch["gate"][n, :, block, own][:, :, order]
+                assert torch.equal(moved["gate"][n, :, block, i], gate)
+                router = batch["router"][n, :, block, :, own]
+                assert torch.equal(moved["router"][n, :, block, :, i], router)
+
+
+@given(batches(EXPERTS, channels=1), seeds)
+def test_experts_do_the_same_in_another_order(batch: WeightBatch, seed: int) -> None:
+    size = batch.networks, 5, batch.spec.size("x")
+    tokens = torch.randn(size, dtype=torch.float64, generator=generator(seed))
+    moved = apply_blocks(draw(batch, seed)(batch), tokens, eps=0.0)
+    assert relative_error(moved, apply_blocks(batch, tokens, eps=0.0)) <= 1e-8
 
 
 def test_uniform_matrices_have_entries_within_the_bound() -> None:

@@ -10,6 +10,7 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
+from benchmarks import families_material
 from tests.checkpoints import made
 from transformer_nfn.checkpoints import Checkpoint
 from transformer_nfn.identity import Answer, Verdict, apply_element, random_net_element, same
@@ -83,6 +84,33 @@ def test_a_bias_that_only_tokens_of_zeros_feel_is_seen(bias: str, tmp_path: Path
         if bias == "v_proj.bias":
             assert not any(confirm(ours, theirs, seed=s, words=found.words).holds for s in range(3))
     assert not decide(a, b, seed=0).answer.same_function
+
+
+def test_experts_between_which_rounding_chooses_are_not_decided(tmp_path: Path) -> None:
+    """Two have one column of the router: the smallest change there sends tokens to the other.
+
+    Compared with choices made gradually they are the same, and each may be the other's copy; but
+    what the network says is then a matter of rounding.
+    """
+    made_of = families_material.make("mixtral", tmp_path / "made", dtype=torch.float16)
+
+    def tied(tensors: Tensors) -> None:
+        for name in tensors:
+            if name.endswith("block_sparse_moe.gate.weight"):
+                tensors[name][1:] = tensors[name][:1]
+
+    def turned(tensors: Tensors) -> None:
+        for name in tensors:
+            if name.endswith("block_sparse_moe.gate.weight"):
+                value, seed = tensors[name], torch.Generator().manual_seed(len(name))
+                some = torch.rand(value.shape, generator=seed) < 0.1
+                tensors[name] = value + (last_digit(value) * some).to(value.dtype)
+
+    a = changed(made_of, tmp_path / "a", tied)
+    b = changed(a, tmp_path / "b", turned)
+    verdict = decide(a, b, seed=0)
+    assert verdict.answer is Answer.UNDECIDED
+    assert "rounding alone changes the outputs" in verdict.reason
 
 
 def test_a_rare_word_out_of_zeros_is_run(tmp_path: Path) -> None:

@@ -70,7 +70,7 @@ def test_a_size_is_a_symbol_and_a_number() -> None:
         free("2 * D")
 
 
-def test_an_axis_indexed_by_an_indexed_axis_is_refused() -> None:
+def test_an_axis_indexed_by_an_indexed_axis_names_both() -> None:
     axes = {**AXES, "m": permuted("heads", per="h"), "u": linear("D_k", per="m")}
-    with pytest.raises(DeclarationError, match="itself indexed"):
+    with pytest.raises(DeclarationError, match="itself per 'h'; name these before it"):
         declare("deep", axes, TENSORS, QK)

@@ -19,6 +19,7 @@ from transformer_nfn.space import (
     Block,
     BlockSpec,
     DeclarationError,
+    Experts,
     GatedMlp,
     Half,
     Mlp,
@@ -205,3 +206,24 @@ def test_a_parallel_block_is_saved_as_one() -> None:
         compose(
             "mine", *(replace(half, place=NormPlace.AFTER_SUM) for half in halves), parallel=True
         )
+
+
+def test_a_choice_that_is_made_gradually_is_the_same_where_it_is_clear() -> None:
+    sharp = Experts("silu", chosen=2)
+    smooth = sharp.without_jumps()
+    clear = torch.tensor([[3.0, -1.0, 2.0, 1.0]])
+    assert torch.equal(sharp.shares(clear), smooth.shares(clear))
+    assert sharp.shares(clear)[0, 1:].tolist()[::2] == [0.0, 0.0]
+    near = torch.tensor([[3.0, -1.0, 2.0, 2.0 - 1e-6], [3.0, -1.0, 2.0, 2.0 + 1e-6]])
+    jump, step = (part.shares(near).diff(dim=0).abs().max().item() for part in (sharp, smooth))
+    assert jump > 0.2
+    assert step < 1e-5
+    assert smooth.shares(near).sum(dim=-1).tolist() == pytest.approx([1.0, 1.0])
+
+
+def test_shares_that_are_not_renormalised_are_those_of_the_softmax() -> None:
+    scores = torch.randn(5, 6, generator=torch.Generator().manual_seed(0))
+    shares = Experts("silu", chosen=3, renormalised=False).shares(scores)
+    largest, which = scores.softmax(-1).topk(3)
+    assert torch.equal(shares.gather(-1, which), largest)
+    assert ((shares > 0).sum(-1) == 3).all()

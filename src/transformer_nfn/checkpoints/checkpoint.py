@@ -18,7 +18,7 @@ from transformer_nfn.checkpoints.family import Family, Matrix, Reader, WordPredi
 from transformer_nfn.checkpoints.files.places import Place
 from transformer_nfn.checkpoints.files.stored import StoredTensors
 from transformer_nfn.checkpoints.files.tensors import TensorFiles
-from transformer_nfn.checkpoints.layout import outputs, pack, unpack
+from transformer_nfn.checkpoints.layout import outputs, pack, stored_names, unpack
 from transformer_nfn.checkpoints.settings.keys import read_settings
 from transformer_nfn.checkpoints.settings.values import Settings
 from transformer_nfn.space import Inputs, NormPlace, StreamKind, WeightBatch, Words
@@ -185,9 +185,10 @@ class Checkpoint:
     def dtype(self) -> torch.dtype:
         """How the weights of its blocks are stored: the coarsest of them."""
         kinds = {
-            self.files.entry(self.block_name(i) + matrix.weight).dtype
-            for i in range(self.blocks)
+            self.files.entry(self.block_name(i) + name).dtype
             for matrix in self.family.matrices
+            for name in stored_names(self.spec, matrix)
+            for i in range(self.blocks)
         }
         return max(kinds, key=lambda kind: torch.finfo(kind).eps)
 
@@ -452,10 +453,9 @@ class Checkpoint:
     @cached_property
     def _block_tensors(self) -> set[str]:
         """Names that the blocks' tensors may have."""
-        inside = {name for m in self.family.matrices for name in (m.weight, m.bias) if name}
-        for norm in self.family.norms or ():
-            inside |= {f"{norm}.weight", f"{norm}.bias"}
-        return {self.block_name(i) + name for i in range(self.blocks) for name in inside}
+        norms = {f"{n}.{part}" for n in self.family.norms or () for part in ("weight", "bias")}
+        inside = {self.block_name(i) + name for i in range(self.blocks) for name in norms}
+        return inside.union(*(self.matrix_names(i) for i in range(self.blocks)))
 
     @property
     def unknown(self) -> list[str]:
@@ -495,6 +495,15 @@ class Checkpoint:
             if name not in tensors:  # a bias that this file has not
                 tensors[name] = torch.zeros(self.spec.shape(name), dtype=tensors["Q"].dtype)
         return WeightBatch(self.spec, {n: t[None, None, None] for n, t in tensors.items()})
+
+    def matrix_names(self, number: int) -> list[str]:
+        """The names of a block's matrices and of the biases they may have."""
+        return [
+            self.block_name(number) + name
+            for matrix in self.family.matrices
+            for name in (*stored_names(self.spec, matrix), matrix.bias)
+            if name
+        ]
 
     def tensor(self, number: int, name: str) -> Tensor:
         """One declared tensor of a block, in float64."""

@@ -5,7 +5,7 @@ residual stream, `Reader` what else reads from it; all other tensors do not touc
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from torch import Tensor
 
@@ -19,7 +19,8 @@ class Matrix:
     """One tensor of a block on disk, and its bias.
 
     Attributes:
-        weight: Its name after the block's.
+        weight: Its name after the block's. Where each expert has a tensor of its own, a pair of
+            braces stands for its number, and the first of the axes is theirs.
         tensors: The declared tensors in it; three for GPT-2's fused c_attn.
         axes: Its axes on disk, in order, one letter each as declared. A Linear is [out, in],
             ``"h k x"`` for queries; GPT-2's Conv1D is [in, out]. Where several tensors are one on
@@ -36,6 +37,20 @@ class Matrix:
     bias: str | None = None
     bias_tensor: str | None = None
     offset: float = 0.0
+
+    def names(self, experts: int) -> list[str]:
+        """What the weight is called, for each expert if each has one."""
+        return [self.weight.format(e) for e in range(experts)] if self.spread else [self.weight]
+
+    @property
+    def spread(self) -> bool:
+        """Whether each expert has a tensor of its own."""
+        return "{}" in self.weight
+
+    @property
+    def single(self) -> "Matrix":
+        """The matrix as one tensor of the file has it."""
+        return replace(self, axes=self.axes.partition(" ")[2]) if self.spread else self
 
 
 def linear(name: str, tensors: str, axes: str, bias_tensor: str | None = None) -> Matrix:

@@ -99,7 +99,8 @@ def unpack(
         matrix: Which one; its bias, if there is one, becomes the last input row or a tensor.
         dtype: Of the result; as stored if None.
     """
-    weight = files.read(block + matrix.weight)
+    each = [files.read(block + name) for name in stored_names(spec, matrix)]
+    weight = torch.stack(each) if matrix.spread else each[0]
     dtype = dtype or weight.dtype
     weight = weight.to(dtype)
     if matrix.offset and files.values:
@@ -166,9 +167,12 @@ def pack(
             biases.append(_to_disk(spec, value.select(axis, D), own, kept))
             value = value.narrow(axis, 0, D)
         parts.append(_to_disk(spec, value, _on_disk(labels, stored), stored))
-    name = block + matrix.weight
+    names = [block + name for name in stored_names(spec, matrix)]
     joined = layout.join(spec, parts) - matrix.offset
-    packed = {name: joined.reshape(files.entry(name).shape)}
+    packed = {
+        name: part.reshape(files.entry(name).shape)
+        for name, part in zip(names, joined.reshape(len(names), -1), strict=True)
+    }
     if matrix.bias and block + matrix.bias in files:
         if matrix.bias_tensor:
             flat = batch[matrix.bias_tensor][0, 0, 0]
@@ -178,14 +182,20 @@ def pack(
     return packed
 
 
+def stored_names(spec: BlockSpec, matrix: Matrix) -> list[str]:
+    """What the tensors of a matrix are called, after the block's name."""
+    return matrix.names(spec.sizes.get("experts", 1))
+
+
 def weight_shape(spec: BlockSpec, matrix: Matrix, *, joined: bool) -> tuple[int, ...]:
-    """The weight's shape on disk.
+    """The shape on disk of a weight, or of that of one expert.
 
     Args:
         spec: Declaration and sizes of the block.
         matrix: Which one.
         joined: A Linear joins all axes but the stream's; a zoo's net keeps each of them.
     """
+    matrix = matrix.single
     layout = Layout.of(matrix)
     if not joined:
         return tuple(spec.size(label) for label in layout.parts[0])

@@ -6,11 +6,12 @@ from math import isfinite, prod
 from transformer_nfn.checkpoints.errors import CheckpointError
 from transformer_nfn.checkpoints.family import Family, Matrix
 from transformer_nfn.checkpoints.files.tensors import TensorFiles
-from transformer_nfn.checkpoints.layout import Layout, bias_shape, weight_shape
+from transformer_nfn.checkpoints.layout import Layout, bias_shape, stored_names, weight_shape
 from transformer_nfn.checkpoints.settings.values import Settings
 from transformer_nfn.space import BlockSpec, Inputs
 
 MAX_BLOCKS = 4096
+MAX_EXPERTS = 4096
 
 
 def check_settings(settings: Settings, where: str) -> None:
@@ -62,16 +63,19 @@ def read_spec(files: TensorFiles, family: Family, block: str, settings: Settings
     """
     first, last = family.matrices[0], family.matrices[-1]
     output = next(matrix for matrix in family.matrices if matrix.tensors == ("O",))
-    shape = _shape(files, block + last.weight)
+    name = block + last.names(1)[0]
+    shape = _shape(files, name)
     if len(shape) != 2:
-        raise CheckpointError(f"{files.path}: {block}{last.weight} has shape {shape}, not 2 axes")
-    D, D_A = (shape[last.axes.split().index(label)] for label in "xa")
+        raise CheckpointError(f"{files.path}: {name} has shape {shape}, not 2 axes")
+    D, D_A = (shape[last.single.axes.split().index(label)] for label in "xa")
     heads, groups = settings.heads, settings.groups
     if heads % groups:
         raise CheckpointError(f"{files.path}: {heads} heads are no multiple of {groups} groups")
     D_k, D_v = _head_sizes(files, block, (first, output), D, heads, groups)
     sizes = {"D": D, "D_k": D_k, "D_v": D_v, "D_A": D_A}
     declared = family.block_of(settings)
+    if "u" in declared.axes:
+        sizes["experts"] = _count_experts(files, family, block, settings)
     if "j" in declared.axes:
         sizes["pairs"] = D_k // 2
     if "g" in declared.axes:
@@ -82,6 +86,17 @@ def read_spec(files: TensorFiles, family: Family, block: str, settings: Settings
         return BlockSpec(declared, **sizes)
     except ValueError as error:
         raise CheckpointError(f"{files.path}: {error}") from None
+
+
+def _count_experts(files: TensorFiles, family: Family, block: str, settings: Settings) -> int:
+    """As many as the router has rows, of which no more are chosen than there are."""
+    router = next(m for m in family.matrices if m.axes.split()[0] == "u" and not m.spread)
+    experts = max(_shape(files, block + router.weight)[:1], default=0)
+    if not 0 < settings.size("chosen") <= experts <= MAX_EXPERTS:
+        raise CheckpointError(
+            f"{files.path}: {settings.size('chosen')} of {experts} experts cannot be chosen"
+        )
+    return experts
 
 
 def _head_sizes(
@@ -140,7 +155,8 @@ def check_blocks(
     ]
     for block in block_names:
         for matrix, weight, bias in shapes:
-            _check_tensor(files, block + matrix.weight, weight)
+            for name in stored_names(spec, matrix):
+                _check_tensor(files, block + name, weight)
             if matrix.bias and block + matrix.bias in files:
                 _check_tensor(files, block + matrix.bias, bias)
 

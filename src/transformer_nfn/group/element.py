@@ -66,7 +66,7 @@ class GroupElement:
         parts = {}
         for label, part in self.parts.items():
             axis = self.spec.block.axes[label]
-            for number, outer in enumerate(axis.per):
+            for number, outer in enumerate(axis.per):  # from the outermost in
                 if outer not in other.parts:  # a free axis stays
                     continue
                 back = KINDS[self.spec.block.axes[outer].kind].inverse(other.parts[outer])
@@ -80,7 +80,7 @@ class GroupElement:
         for label, part in self.parts.items():
             axis = self.spec.block.axes[label]
             undone = KINDS[axis.kind].inverse(part)
-            for number, outer in enumerate(axis.per):
+            for number, outer in reversed(list(enumerate(axis.per))):  # from the innermost out
                 if outer in self.parts:
                     undone = _reindex(undone, self.parts[outer], dim=2 + number)
             parts[label] = undone
@@ -106,8 +106,9 @@ class GroupElement:
     def act(self, tensor: Tensor, indices: tuple[Index, ...]) -> Tensor:
         """The action on any tensor "n c l axes…" with declared axes, a product for example."""
         axes = self.spec.block.axes
-        # Indexed axes first: their parts speak of heads that are not permuted yet.
-        for index in sorted(indices, key=lambda index: not axes[index.label].per):
+        # Indexed axes first, the innermost before all: their parts speak of heads, or of neurons of
+        # experts, that are not permuted yet.
+        for index in sorted(indices, key=lambda index: -len(axes[index.label].per)):
             if index.label in self.parts:
                 axis = axes[index.label]
                 view = RowView(indices, index.label, axis.per)
@@ -139,7 +140,7 @@ def _part_shapes(spec: BlockSpec) -> dict[str, tuple[int, ...]]:
 
 
 def _reindex(part: Tensor, permutation: Tensor, dim: int) -> Tensor:
-    """Gather `part` along `dim` by a permutation "n l s"."""
-    shape = [*permutation.shape[:2], *(1 for _ in part.shape[2:])]
-    shape[dim] = permutation.shape[2]
+    """Gather `part` along `dim` by permutations "n l per s", whose `per` come first in the part."""
+    *outer, size = permutation.shape
+    shape = [*outer, *[1] * (dim - len(outer)), size, *[1] * (part.dim() - dim - 1)]
     return torch.take_along_dim(part, permutation.view(shape), dim=dim)

@@ -20,6 +20,7 @@ from transformer_nfn.identity.matching.networks import match
 from transformer_nfn.identity.picture import plot_heads
 from transformer_nfn.identity.running.confirmation import Agreement, confirm
 from transformer_nfn.identity.running.function import run
+from transformer_nfn.identity.running.jumps import without_jumps
 from transformer_nfn.identity.running.witness import Witness, find_witness
 from transformer_nfn.identity.verdict import Answer, Verdict, same
 from transformer_nfn.identity.verification import Verification, verify
@@ -56,4 +57,5 @@ __all__ = [
     "symmetry_parts",
     "unit_roundoff",
     "verify",
+    "without_jumps",
 ]

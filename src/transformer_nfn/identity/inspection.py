@@ -76,13 +76,8 @@ def inspect_checkpoint(
         progress(number + 1)
     settings = checkpoint.settings
     place = "after each sum" if checkpoint.post_norm else "before each half"
-    inside = {
-        checkpoint.block_name(number) + name
-        for number in range(checkpoint.blocks)
-        for matrix in checkpoint.family.matrices
-        for name in (matrix.weight, matrix.bias)
-        if name
-    }
+    blocks = range(checkpoint.blocks)
+    inside = {name for number in blocks for name in checkpoint.matrix_names(number)}
     return Inspection(
         family=checkpoint.family.name,
         parameters=sum(prod(entry.shape) for entry in checkpoint.files.entries.values()),
@@ -153,13 +148,14 @@ def _rank(values: Tensor) -> tuple[int, float]:
 
 def _dead(block: WeightBatch) -> int:
     """Neurons whose input or output weights are nothing beside those of the others."""
-    names = ("gate", "up", "down") if "gate" in block else ("A", "B")
-    dead = torch.zeros(block.spec.sizes["D_A"], dtype=torch.bool)
-    for name in names:
-        tensor = block[name][0, 0, 0]
-        rows = tensor.flatten(0, -2) if name in ("B", "down") else tensor.flatten(1).T
-        size = rows.norm(dim=1)
-        dead |= size <= _NOTHING * size.square().mean().sqrt()
+    declared = block.spec.block
+    dead = torch.zeros((), dtype=torch.bool)
+    for name in (*declared.readers, *declared.writers):
+        labels = [index.label for index in declared.tensors[name]]
+        inner = [axis for axis, label in enumerate(labels) if label not in ("u", "a")]
+        if "a" in labels and inner:
+            size = block[name][0, 0, 0].square().sum(dim=inner).sqrt()
+            dead = dead | (size <= _NOTHING * size.square().mean().sqrt())
     return int(dead.sum())
 
 

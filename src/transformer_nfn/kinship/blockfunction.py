@@ -78,6 +78,8 @@ def attention_of(checkpoint: Checkpoint, number: int, plain: Float[Tensor, "p x"
 def mlp_of(checkpoint: Checkpoint, number: int, plain: Float[Tensor, "p x"]) -> Written:
     """The MLP of each probe, without the skip connection."""
     given = _read_inputs(checkpoint, number, 1, plain)
+    if checkpoint.spec.block.shifted:
+        return _experts_of(checkpoint, number, given)
     parts: dict[str, tuple[Tensor, Tensor]] = {}
     for matrix in checkpoint.family.matrices:
         if matrix.tensors[0] in ("A", "gate", "up"):
@@ -90,6 +92,27 @@ def mlp_of(checkpoint: Checkpoint, number: int, plain: Float[Tensor, "p x"]) -> 
         name, hidden = "B", act(parts["A"][0] + parts["A"][1])
     rows, bias = _write(checkpoint, number, name, hidden)
     return Written(rows, bias, rows)
+
+
+def _experts_of(checkpoint: Checkpoint, number: int, given: Float[Tensor, "q x"]) -> Written:
+    """All experts, each by its share: a choice would jump where two are almost as good."""
+    act = ACTIVATIONS.get(checkpoint.settings.activation, F.gelu)
+    matrices = {matrix.tensors[0]: matrix for matrix in checkpoint.family.matrices}
+    block = checkpoint.block_name(number)
+
+    def through(tensor: str, expert: int, rows: Tensor, *, reads: bool = True) -> Tensor:
+        matrix = matrices[tensor]
+        name = block + matrix.weight.format(expert)
+        return times_stored(checkpoint, name, matrix.single.axes, rows, reads=reads)
+
+    scores = through("router", 0, given)
+    shares = (scores[:-1] + scores[-1]).softmax(dim=-1)
+    out = torch.zeros_like(given[:-1])
+    for expert in range(shares.shape[1]):
+        gate, up = (through(name, expert, given) for name in ("gate", "up"))
+        hidden = act(gate[:-1] + gate[-1]) * (up[:-1] + up[-1])
+        out += shares[:, expert, None] * through("down", expert, hidden, reads=False)
+    return Written(out, out.new_zeros(out.shape[1]), out)
 
 
 def times_stored(

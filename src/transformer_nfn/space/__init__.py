@@ -48,6 +48,7 @@ from transformer_nfn.space.parts.embedding import (
     Widened,
     Words,
 )
+from transformer_nfn.space.parts.experts import Experts
 from transformer_nfn.space.parts.half import Half, NormPlace
 from transformer_nfn.space.parts.mlp import GatedMlp, Mlp, unit_neurons
 from transformer_nfn.space.parts.part import Part, Unit
@@ -77,6 +78,7 @@ __all__ = [
     "ClassToken",
     "DeclarationError",
     "Embedding",
+    "Experts",
     "Factor",
     "FixedPositions",
     "GatedMlp",

@@ -32,6 +32,7 @@ GLOSSARY = {
     "v": "value coordinates, D_v",
     "r": "output of the attention where no skip connection reads it, D",
     "a": "hidden neurons of the MLP, D_A",
+    "u": "experts, of which a router chooses some for each token",
     "s": "the scale of one hidden neuron, 1",
     "f": "the two coordinates of a pair that turns together",
     "j": "pairs of query and key coordinates",
@@ -86,8 +87,8 @@ class Axis:
     Attributes:
         kind: What the group does to it.
         size: A size symbol, a symbol plus a number, or a number: ``"D"``, ``"D + 1"``, ``"1"``.
-        per: Labels of permuted axes; the axis has a group element of its own for each of their
-            indices. Keys have one matrix for each head: ``per=("h",)``.
+        per: Labels of permuted axes, the outermost first; the axis has a group element of its own
+            for each of their indices. Keys have one matrix for each head: ``per=("h",)``.
     """
 
     kind: Kind

@@ -119,6 +119,11 @@ class Block:
         return {name: number for number, half in enumerate(self.halves) for name in half.part.gains}
 
     @cached_property
+    def shifted(self) -> Mapping[str, int]:
+        """Tensors of which only differences along an axis count: that axis, from the last."""
+        return {name: axis for half in self.halves for name, axis in half.part.shifted_axes.items()}
+
+    @cached_property
     def units(self) -> Mapping[str, Unit]:
         """What its function is made of, by name."""
         return {name: unit for half in self.halves for name, unit in half.part.units.items()}
@@ -133,9 +138,13 @@ class Block:
 
     @property
     def layered(self) -> bool:
-        """Whether layers can be derived: they know free, permuted and linear axes."""
+        """Whether layers can be derived: they know free, permuted and linear axes.
+
+        No axis may be indexed by one that is indexed itself, as the scales of experts' neurons are.
+        """
         known = (Kind.FREE, Kind.PERMUTED, Kind.LINEAR)
-        return all(axis.kind in known for axis in self.axes.values())
+        nested = any(self.axes[outer].per for axis in self.axes.values() for outer in axis.per)
+        return not nested and all(axis.kind in known for axis in self.axes.values())
 
     def tables(self) -> dict[str, Any]:
         """Its name, axes, tensors and products as plain data: all that weights depend on."""
@@ -313,10 +322,11 @@ def _check_axes(block: Block) -> None:
                     f"block {block.name!r}: axis {label!r} is declared per {outer!r}, "
                     f"which must be a permuted or free axis of the block"
                 )
-            if block.axes[outer].per:
+            before = axis.per[: axis.per.index(outer)]
+            if block.axes[outer].per != before[: len(block.axes[outer].per)]:
                 raise DeclarationError(
-                    f"block {block.name!r}: axis {label!r} is per {outer!r}, which is itself "
-                    f"indexed; name all outer axes in per and index them by nothing"
+                    f"block {block.name!r}: axis {label!r} is per {outer!r}, which is itself per "
+                    f"{' '.join(block.axes[outer].per)!r}; name these before it"
                 )
 
 

@@ -124,7 +124,7 @@ def _nearest(names: Collection[str]) -> str:
     """What looks like something we know, and what is missing of it."""
     best: tuple[float, str] = (0.0, "")
     for family in FAMILIES.values():
-        wanted = [matrix.weight for matrix in family.matrices]
+        wanted = [matrix.names(1)[0] for matrix in family.matrices]
         # Of single letters, as a zoo's nets have them, any file has some.
         there = [name for name in wanted if "." in name and _ends(names, f".0.{name}")]
         missing = [name for name in wanted if name not in there]

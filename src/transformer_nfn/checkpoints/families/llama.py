@@ -16,7 +16,7 @@ from transformer_nfn.checkpoints.settings.rotary import (
     read_rope,
 )
 from transformer_nfn.checkpoints.settings.values import Settings
-from transformer_nfn.space import ROTARY, Attention, Block, GatedMlp, Half, Words, compose
+from transformer_nfn.space import ROTARY, Attention, Block, GatedMlp, Half, Part, Words, compose
 
 INPUTS = tuple(f"self_attn.{name}_proj.bias" for name in "qkv")
 OUTPUT = ("self_attn.o_proj.bias",)
@@ -123,18 +123,24 @@ def rotary_attention(settings: Settings, **more: Any) -> Attention:
 
 
 def rotary_block(
-    settings: Settings, *, multiplier: float = 1.0, parallel: bool = False, **more: Any
+    settings: Settings,
+    *,
+    mlp: Part | None = None,
+    multiplier: float = 1.0,
+    parallel: bool = False,
+    **more: Any,
 ) -> Block:
     """Such attention, and a gated MLP.
 
     Args:
         settings: Of a file.
+        mlp: What stands in the MLP's place.
         multiplier: Of what both write.
         parallel: Whether both read the stream as it was before the block.
         more: Further fields of the attention.
     """
     norms = {"after": more.get("after", False), "norm_eps": settings.eps}
-    mlp = GatedMlp(settings.activation, bias_row=True, scales=True, **norms)
+    mlp = mlp or GatedMlp(settings.activation, bias_row=True, scales=True, **norms)
     parts = (rotary_attention(settings, norm_eps=settings.eps, **more), mlp)
     halves = (Half(part, settings.norm, multiplier=multiplier) for part in parts)
     return compose(ROTARY.name, *halves, parallel=parallel)

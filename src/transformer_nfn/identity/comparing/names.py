@@ -22,7 +22,7 @@ def unit_name(checkpoint: Checkpoint, place: str, residual: Residual) -> str:
     for matrix in checkpoint.family.matrices:
         for tensor in unit.tensors if unit else residual.kind.split():
             if tensor in matrix.tensors:
-                names.append(place + matrix.weight)
+                names.append(place + matrix.weight.replace("{}", "*"))
             elif tensor == matrix.bias_tensor:
                 names.append(place + (matrix.bias or matrix.weight))
     which = "in one direction" if residual.leans else _which(checkpoint, residual, unit)
@@ -32,7 +32,8 @@ def unit_name(checkpoint: Checkpoint, place: str, residual: Residual) -> str:
 def _which(checkpoint: Checkpoint, residual: Residual, unit: Unit | None) -> str:
     if unit is None or not unit.labels:
         return ""
-    what = {"a": "neuron", "j": "pair", "x": "coordinate"}.get(unit.labels[0], "head")
+    kinds = {"a": "neuron", "j": "pair", "x": "coordinate", "u": "expert"}
+    what = kinds.get(unit.labels[-1], "head")
     if residual.unit is None:
         return f"all {what}s together"
     pairs = checkpoint.spec.size("k") // 2 if unit.pairs else 1

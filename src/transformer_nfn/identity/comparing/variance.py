@@ -39,6 +39,9 @@ def block_variances(checkpoint: Checkpoint, number: int) -> WeightBatch:
     for name, (axis, half) in batch.spec.block.readers.items():
         norm_variance = _norm_variance(off, checkpoint.reading_norms(number)[half])
         _read_through(block, variances, name, axis, norms[half], norm_variance, D)
+    for name, axis in batch.spec.block.shifted.items():  # less the mean of n numbers
+        own, n = variances[name], variances[name].shape[axis]
+        variances[name] = own * (1 - 2 / n) + own.mean(dim=axis, keepdim=True) / n
     if rules.free_key_bias:
         variances["K"][..., D, :] = 0.0
     if rules.output_bias:

@@ -94,7 +94,18 @@ def moved_gauge(
         {name: act(name, value) for name, value in own.ones.items()},
         None if own.key_bias is None else act("K", own.key_bias),
         None if own.value_bias is None else act("V", own.value_bias),
+        {
+            name: _turned(value, bases[batch.spec.block.readers[name][1]])
+            for name, value in own.shared.items()
+        },
     )
+
+
+def _turned(vector: Tensor, basis: Tensor | None) -> Tensor:
+    """What is read, and its bias, in another basis."""
+    if basis is None:
+        return vector
+    return torch.cat([basis.T @ vector[: len(basis)], vector[len(basis) :]])
 
 
 def moved_norm(norm: Norm, basis: Tensor | None, post_norm: bool, *, held: bool = False) -> Norm:

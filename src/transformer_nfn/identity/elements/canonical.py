@@ -14,7 +14,7 @@ What was taken out is the `Gauge`; `dressed` puts any gauge back in.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import torch
 from jaxtyping import Float
@@ -39,12 +39,14 @@ class Gauge:
         ones: For each reader (folded) and writer its coefficients along the vector of ones.
         key_bias: The key bias as stored.
         value_bias: The value bias as stored.
+        shared: Of a router, folded, what the columns of all experts have in common.
     """
 
     norms: tuple[Norm, Norm]
     ones: Mapping[str, Tensor]
     key_bias: Tensor | None
     value_bias: Tensor | None
+    shared: Mapping[str, Tensor] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -121,6 +123,25 @@ def undressed(
         unseen: A direction, of the length of the vector of ones, that the stream never has though
             its norm would let it: where the means were taken out and the basis changed.
     """
+    block, D = _folded(batch, norms, rules, unseen), batch.spec.sizes["D"]
+    for name, axis in batch.spec.block.shifted.items():
+        block[name] = block[name] - block[name].mean(dim=axis, keepdim=True)
+    if rules.free_key_bias:
+        block["K"] = _with_row(block["K"], torch.zeros_like(block["K"][..., D, :]))
+    if rules.output_bias:
+        moved = value_constant(block["V"][..., D, :], block["O"])
+        block["V"] = _with_row(block["V"], torch.zeros_like(block["V"][..., D, :]))
+        block["bO"] = block["bO"] + moved
+    if rules.centred_writes:
+        for name in batch.spec.block.writers:
+            block[name] = block[name] - block[name].mean(dim=-1, keepdim=True)
+    return _batch(batch, block)
+
+
+def _folded(
+    batch: WeightBatch, norms: tuple[Norm, Norm], rules: Rules, unseen: Tensor | None
+) -> dict[str, Tensor]:
+    """A block whose readers have taken over their norms, less what these do not let through."""
     block = {name: tensor[0, 0, 0] for name, tensor in batch.tensors.items()}
     D = batch.spec.sizes["D"]
     for name, (axis, half) in batch.spec.block.readers.items():
@@ -133,16 +154,7 @@ def undressed(
         elif unseen is not None:
             weight = weight - _times(_coefficients(weight, axis, unseen), unseen, axis)
         join_bias(block, name, axis, weight, bias)
-    if rules.free_key_bias:
-        block["K"] = _with_row(block["K"], torch.zeros_like(block["K"][..., D, :]))
-    if rules.output_bias:
-        moved = value_constant(block["V"][..., D, :], block["O"])
-        block["V"] = _with_row(block["V"], torch.zeros_like(block["V"][..., D, :]))
-        block["bO"] = block["bO"] + moved
-    if rules.centred_writes:
-        for name in batch.spec.block.writers:
-            block[name] = block[name] - block[name].mean(dim=-1, keepdim=True)
-    return _batch(batch, block)
+    return block
 
 
 def gauge_of(
@@ -165,7 +177,17 @@ def gauge_of(
         ones,
         block["K"][..., D, :] if rules.free_key_bias else None,
         block["V"][..., D, :] if rules.output_bias else None,
+        _shared(batch, norms, rules, unseen),
     )
+
+
+def _shared(
+    batch: WeightBatch, norms: tuple[Norm, Norm], rules: Rules, unseen: Tensor | None
+) -> dict[str, Tensor]:
+    if not (shifted := batch.spec.block.shifted):
+        return {}
+    block = _folded(batch, norms, rules, unseen)
+    return {name: block[name].mean(dim=axis) for name, axis in shifted.items()}
 
 
 def dressed(canonical: WeightBatch, gauge: Gauge, unseen: Tensor | None = None) -> WeightBatch:
@@ -173,6 +195,8 @@ def dressed(canonical: WeightBatch, gauge: Gauge, unseen: Tensor | None = None) 
     block = {name: tensor[0, 0, 0] for name, tensor in canonical.tensors.items()}
     D = canonical.spec.sizes["D"]
     direction = torch.ones(D, dtype=torch.float64) if unseen is None else unseen
+    for name, value in gauge.shared.items():
+        block[name] = block[name] + value.unsqueeze(canonical.spec.block.shifted[name])
     for name, (axis, half) in canonical.spec.block.readers.items():
         scale, shift = gauge.norms[half]
         weight, bias = split_bias(block, name, axis, D)

@@ -49,7 +49,17 @@ def _scales(checkpoint: Checkpoint) -> int | None:
     scaled = "s" in checkpoint.spec.block.axes
     if not scaled and not checkpoint.hidden_head:
         return None
-    return scaled * checkpoint.blocks * checkpoint.spec.sizes["D_A"] + checkpoint.hidden_neurons
+    sizes = checkpoint.spec.sizes
+    inside = scaled * checkpoint.blocks * sizes["D_A"] * sizes.get("experts", 1)
+    return inside + checkpoint.hidden_neurons
+
+
+def _router(checkpoint: Checkpoint) -> int | None:
+    return checkpoint.blocks * checkpoint.D * len(checkpoint.spec.block.shifted) or None
+
+
+def _experts(checkpoint: Checkpoint) -> int | None:
+    return 0 if "u" in checkpoint.spec.block.axes else None
 
 
 def _key_bias(checkpoint: Checkpoint) -> int | None:
@@ -166,6 +176,8 @@ _PARTS = (
     ),
     Part("vo", "values against the output: GL for each head", _vo),
     Part("neurons", "order of hidden neurons", lambda _: 0),
+    Part("experts", "order of experts, and of the router's columns", _experts),
+    Part("router", "what all columns of a router share, which its softmax ignores", _router),
     Part("scales", "scale of a neuron: positive at ReLU, nonzero in a linear branch", _scales),
     Part("key_bias", "the key bias, which softmax ignores", _key_bias),
     Part("value_bias", "the value bias, against the output bias", _value_bias),

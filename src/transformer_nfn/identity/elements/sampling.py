@@ -28,7 +28,7 @@ from transformer_nfn.identity.elements.settling import settled
 from transformer_nfn.space import StreamKind
 
 #: Which axes of a block's declaration a part moves.
-_AXES = {"heads": "hgm", "qk": "ki", "vo": "v", "neurons": "a", "scales": "s"}
+_AXES = {"heads": "hgm", "qk": "ki", "vo": "v", "neurons": "a", "experts": "u", "scales": "s"}
 
 
 def random_net_element(
@@ -121,7 +121,7 @@ def _gauge(
     chosen: set[str],
     generator: torch.Generator,
 ) -> Gauge | None:
-    if not chosen & {"key_bias", "value_bias", "norms", "ones"}:
+    if not chosen & {"key_bias", "value_bias", "norms", "ones", "router"}:
         return None
     rules, batch = Rules.of(checkpoint), checkpoint.block(number)
     bases = tuple(element.bases.get(stream) for stream in streams(checkpoint, number))
@@ -137,6 +137,11 @@ def _gauge(
         gauge = replace(gauge, key_bias=_normal(gauge.key_bias, generator))
     if "value_bias" in chosen and gauge.value_bias is not None:
         gauge = replace(gauge, value_bias=_normal(gauge.value_bias, generator))
+    if "router" in chosen:
+        shared = {
+            name: _in_reach(value, batch[name], generator) for name, value in gauge.shared.items()
+        }
+        gauge = replace(gauge, shared=shared)
     if "norms" in chosen:
         first, second = (
             _norm(
@@ -159,6 +164,13 @@ def _gauge(
         }
         gauge = replace(gauge, ones=ones)
     return gauge
+
+
+def _in_reach(shared: Tensor, router: Tensor, generator: torch.Generator) -> Tensor:
+    """As large as the router's own numbers; its bias, which a file may have no place for, stays."""
+    moved = shared + _normal(shared, generator) * _size(router)
+    moved[-1] = shared[-1]
+    return moved
 
 
 def _norm(norm: Norm, generator: torch.Generator, *, shifts: bool, held: bool) -> Norm:

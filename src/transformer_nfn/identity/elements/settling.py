@@ -51,6 +51,7 @@ def _gauge(gauge: Gauge, element: NetElement, checkpoint: Checkpoint, number: in
         {name: value for name, value in ones.items() if f"ones.{name}" in table},
         gauge.key_bias if "key_bias" in table else None,
         gauge.value_bias if "value_bias" in table else None,
+        gauge.shared,
     )
 
 

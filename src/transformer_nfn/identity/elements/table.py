@@ -44,6 +44,7 @@ def _gauge(gauge: Gauge) -> dict[str, Tensor]:
     for half, (scale, shift) in enumerate(gauge.norms):
         found |= {f"norm.{half}.scale": scale, f"norm.{half}.shift": shift}
     found |= {f"ones.{name}": value for name, value in gauge.ones.items()}
+    found |= {f"shared.{name}": value for name, value in gauge.shared.items()}
     biases = {"key_bias": gauge.key_bias, "value_bias": gauge.value_bias}
     return found | {name: value for name, value in biases.items() if value is not None}
 
@@ -81,7 +82,7 @@ def _gauge_from(tensors: Mapping[str, Tensor]) -> Gauge | None:
         (tensors[f"norm.{half}.scale"], tensors[f"norm.{half}.shift"]) for half in (0, 1)
     )
     biases = tensors.get("key_bias"), tensors.get("value_bias")
-    return Gauge((first, second), _under(tensors, "ones."), *biases)
+    return Gauge((first, second), _under(tensors, "ones."), *biases, _under(tensors, "shared."))
 
 
 def _under(tensors: Mapping[str, Tensor], prefix: str) -> dict[str, Tensor]:
@@ -126,6 +127,8 @@ def gauge_table(checkpoint: Checkpoint) -> dict[str, Slot]:
             for name in block.tensors
             if name in free and _has_place(checkpoint, name)
         }
+    rows = (checkpoint.D + 1,)  # the last for a bias
+    table |= {f"shared.{name}": Slot(torch.float64, rows) for name in block.shifted}
     if checkpoint.settings.rope is None and checkpoint.has_bias("K"):
         table["key_bias"] = _beside_stream(checkpoint, "K")
     if checkpoint.family.output_bias:

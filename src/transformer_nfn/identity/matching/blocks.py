@@ -10,8 +10,9 @@ from transformer_nfn.identity.comparing.basis import Basis
 from transformer_nfn.identity.comparing.heads import Heads
 from transformer_nfn.identity.elements.canonical import Bases, rotated
 from transformer_nfn.identity.matching.bases import find_basis
+from transformer_nfn.identity.matching.experts import match_experts
 from transformer_nfn.identity.matching.heads import between, between_pairs, match_heads
-from transformer_nfn.identity.matching.neurons import match_neurons
+from transformer_nfn.identity.matching.neurons import back, match_neurons, scale_between
 from transformer_nfn.space import Kind, WeightBatch
 
 
@@ -75,18 +76,21 @@ def match_block(
             start = rotated(ours, (bases[0], middle.matrix, bases[2]))
             picked = replace(picked, O=picked.O @ middle.matrix)
     v = between(picked.V, b.V, *(heads.O.transpose(2, 3).flatten(1, 2) for heads in (picked, b)))
-    order, scale = _neurons(start, theirs, known)
-    parts: dict[str, Tensor] = {"a": order, "k": _back(k, groups), "v": _back(v, groups)}
+    order: Tensor | None = None
+    if "u" in spec.block.axes:
+        neurons = match_experts(start, theirs)
+    else:
+        order, scale = _neurons(start, theirs, known)
+        neurons = {"a": order} | ({} if scale is None else {"s": back(scale, order)})
+    parts: dict[str, Tensor] = {"k": back(k, groups), "v": back(v, groups), **neurons}
     parts |= {outer: groups, "m": inside}
     parts = {label: part for label, part in parts.items() if label in moved}
     if "i" in moved:
         names = [_block_rows(batch, name) for name in ("nQ", "nK") for batch in (start, theirs)]
         parts["i"] = scale_between(*names)
-    if scale is not None:
-        parts["s"] = _back(scale, order)
     element = GroupElement(spec, {label: part[None, None] for label, part in parts.items()})
     last: Basis | None = None
-    if not known:
+    if not known and order is not None:
         last = _last_basis(element(start), theirs, order, scale, variances, rounding, fix_ones)
         if last is not None:
             second = None if middle is None else middle.matrix
@@ -253,20 +257,6 @@ def _scales(
     return scale
 
 
-def scale_between(
-    a: Tensor, b: Tensor, a_out: Tensor | None = None, b_out: Tensor | None = None
-) -> Tensor:
-    """For each row the number s, "a 1 1", for which s a is closest to b, and a_out / s to b_out."""
-    forth = (a * b).sum(1) / a.square().sum(1).clamp_min(1e-300)
-    scale = forth
-    if a_out is not None and b_out is not None:
-        back = (a_out * b_out).sum(1) / a_out.square().sum(1).clamp_min(1e-300)
-        both = (forth + 1 / back) / 2
-        scale = torch.where(torch.isfinite(both) & (both != 0), both, forth)
-    usable = torch.isfinite(scale) & (scale != 0)
-    return torch.where(usable, scale, torch.ones_like(scale))[:, None, None]
-
-
 def _rows(batch: WeightBatch, name: str) -> Tensor:
     """A row for each neuron."""
     tensor = batch[name][0, 0, 0]
@@ -286,10 +276,3 @@ def _stacked(batch: WeightBatch, names: tuple[str, ...], *, plain: bool = False)
 
 def _rms(tensor: Tensor) -> Tensor:
     return tensor.square().mean().sqrt().clamp_min(1e-300)
-
-
-def _back(part: Tensor, order: Tensor) -> Tensor:
-    """Parts given for the second block's units, for those of the first: out[order[i]] = in[i]."""
-    moved = torch.empty_like(part)
-    moved[order] = part
-    return moved

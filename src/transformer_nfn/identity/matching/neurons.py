@@ -46,6 +46,27 @@ def match_neurons(ours: Float[Tensor, "a p"], theirs: Float[Tensor, "a p"]) -> I
     return order
 
 
+def scale_between(
+    a: Tensor, b: Tensor, a_out: Tensor | None = None, b_out: Tensor | None = None
+) -> Tensor:
+    """For each row the number s, "a 1 1", for which s a is closest to b, and a_out / s to b_out."""
+    forth = (a * b).sum(1) / a.square().sum(1).clamp_min(1e-300)
+    scale = forth
+    if a_out is not None and b_out is not None:
+        back = (a_out * b_out).sum(1) / a_out.square().sum(1).clamp_min(1e-300)
+        both = (forth + 1 / back) / 2
+        scale = torch.where(torch.isfinite(both) & (both != 0), both, forth)
+    usable = torch.isfinite(scale) & (scale != 0)
+    return torch.where(usable, scale, torch.ones_like(scale))[:, None, None]
+
+
+def back(part: Tensor, order: Tensor) -> Tensor:
+    """Parts given for the second block's units, for those of the first: out[order[i]] = in[i]."""
+    moved = torch.empty_like(part)
+    moved[order] = part
+    return moved
+
+
 def _close(ours: Float[Tensor, "a p"], theirs: Float[Tensor, "a p"]) -> Tensor:
     """Pairs that are nearer than a tenth of their size: for the search, not for the verdict."""
     distance: Tensor = (ours - theirs).norm(dim=1)

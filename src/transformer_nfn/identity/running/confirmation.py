@@ -6,7 +6,7 @@ on those of many more on which they differ most. What rounding does to the outpu
 both files: every stored number is moved by up to half its last digit, several times.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -14,6 +14,7 @@ from torch import Tensor
 from transformer_nfn.checkpoints import Checkpoint
 from transformer_nfn.identity.running.function import run, run_roundings
 from transformer_nfn.identity.running.inputs import draw_inputs
+from transformer_nfn.identity.running.jumps import jumping, without_jumps
 
 #: Times of what rounding does to the outputs, all inputs together: below AGREE they agree, above
 #: APART they are different functions, between the two nothing is decided. Honest copies are at
@@ -86,6 +87,8 @@ def confirm(
         seed: Of the inputs.
         words: Some that must be among them.
     """
+    given = ours, theirs
+    ours, theirs = map(without_jumps, given)
     drawn = draw_inputs(ours, theirs, seed=seed, tokens=words)
     inputs = torch.cat([drawn, _most_different(ours, theirs, len(drawn) // 2, seed)])
     random = len(drawn)
@@ -102,11 +105,17 @@ def confirm(
         return _compared(one, two, levels, random, seed)
 
     if min(out[0].numel() for out in two.values()) < MANY_OUTPUTS:
-        return agreement(0, MANY_JITTERS)
-    found = agreement(0, _JITTERS)
-    if found.ratio <= _CLEAR and found.ratio_on_one <= _CLEAR_ON_ONE:
-        return found
-    return agreement(_JITTERS, MANY_JITTERS)
+        found = agreement(0, MANY_JITTERS)
+    else:
+        found = agreement(0, _JITTERS)
+        if not (found.ratio <= _CLEAR and found.ratio_on_one <= _CLEAR_ON_ONE):
+            found = agreement(_JITTERS, MANY_JITTERS)
+    jumps = [
+        jumping(checkpoint, inputs, seed)
+        for checkpoint, smooth in zip(given, (ours, theirs), strict=True)
+        if checkpoint is not smooth
+    ]
+    return replace(found, rounding=max([found.rounding, *jumps]))
 
 
 def _compared(

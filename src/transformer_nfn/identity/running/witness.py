@@ -11,6 +11,7 @@ from transformer_nfn.checkpoints import Checkpoint
 from transformer_nfn.identity.running.confirmation import MANY_JITTERS, MANY_OUTPUTS
 from transformer_nfn.identity.running.function import run, run_roundings
 from transformer_nfn.identity.running.inputs import TOKENS, draw_inputs
+from transformer_nfn.identity.running.jumps import without_jumps
 from transformer_nfn.space import WeightBatch
 
 #: How many times what one rounding does to the outputs counts as another function: on all inputs
@@ -96,6 +97,7 @@ def find_witness(
         tokens: Words that are suspected.
         positions: Tokens up to this place are suspected: a few long sequences then.
     """
+    ours, theirs = map(without_jumps, (ours, theirs))
     few = positions > TOKENS
     count, length = (_FEW_SEQUENCES, positions) if few else (None, TOKENS)
     inputs = draw_inputs(ours, theirs, seed=seed, tokens=tokens, count=count, length=length)
@@ -136,6 +138,7 @@ def find_faint_witness(
         repaired: Canonical blocks of the second with the suspected weights of the first.
         seed: Of the inputs.
     """
+    ours, theirs = map(without_jumps, (ours, theirs))
     size = sum(torch.Size(entry.shape).numel() for entry in theirs.files.entries.values())
     pool = int(min(_POOL, max(_MANY_SEQUENCES, _POOL_COST / (size * _SHORT))))
     inputs = draw_inputs(ours, theirs, seed=seed, count=pool, length=_SHORT)

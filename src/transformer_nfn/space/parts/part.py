@@ -113,6 +113,11 @@ class Part(ABC):
         """Tensors that scale each coordinate of what is written, after a norm of it."""
         return ()
 
+    @property
+    def shifted_axes(self) -> Mapping[str, int]:
+        """Tensors of which only differences along one axis count, and that axis, from the last."""
+        return {}
+
     def reading_axis(self, reader: str) -> int:
         """Which axis of a reader is the one it reads with, counted from the last, which is -1."""
         labels = self.tensors[reader].split()
@@ -126,6 +131,10 @@ class Part(ABC):
             size: Its length.
         """
         return None
+
+    def without_jumps(self) -> "Part":
+        """The part with choices made gradually, so that rounding cannot turn one into another."""
+        return self
 
     def with_unit_output(self, w: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """Its tensors, "… " before their axes, where what it writes has the size 1.

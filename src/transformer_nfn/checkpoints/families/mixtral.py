@@ -1,0 +1,57 @@
+"""Mixtral: Mistral with experts."""
+
+from dataclasses import replace
+
+from transformer_nfn.checkpoints.families.llama import (
+    INPUTS,
+    LLAMA,
+    OUTPUT,
+    QWEN2_KEYS,
+    rotary_block,
+)
+from transformer_nfn.checkpoints.family import Matrix
+from transformer_nfn.checkpoints.settings.keys import Biases, Joint, Key
+from transformer_nfn.checkpoints.settings.rotary import ROPE, one_window, read_rope
+from transformer_nfn.checkpoints.settings.values import Settings
+from transformer_nfn.space import Block, Experts
+
+_KEYS = replace(
+    QWEN2_KEYS,
+    classes="Mixtral",
+    matter=(
+        *(key for key in QWEN2_KEYS.matter if key.to != "groups"),
+        Key("num_key_value_heads", "groups", int, 8, null=True),
+        Key("num_experts_per_tok", "sizes.chosen", int, 2),
+        Key("layer_types", "flags", list, None),
+    ),
+    joint=(
+        Joint(ROPE, "rope", lambda config, _: read_rope(config, 131072)),
+        Joint(("sliding_window",), "windows", one_window(None)),
+    ),
+    sizes={**QWEN2_KEYS.sizes, "num_local_experts": "experts"},
+    biases=(Biases((*INPUTS, *OUTPUT), there=False),),
+    harmless=QWEN2_KEYS.harmless
+    | {"output_router_logits", "router_aux_loss_coef", "router_jitter_noise"},
+)
+
+
+def _block(settings: Settings) -> Block:
+    experts = Experts(settings.activation, chosen=settings.size("chosen"), scales=True)
+    return rotary_block(settings, mlp=experts)
+
+
+_MOE = "block_sparse_moe."
+MIXTRAL = replace(
+    LLAMA,
+    name="mixtral",
+    keys={"mixtral": _KEYS},
+    probes=(*LLAMA.probes, f"layers.0.{_MOE}gate.weight"),
+    block_of=_block,
+    matrices=(
+        *LLAMA.matrices[:4],
+        Matrix(f"{_MOE}gate.weight", ("router",), "u x"),
+        Matrix(f"{_MOE}experts.{{}}.w1.weight", ("gate",), "u a x"),
+        Matrix(f"{_MOE}experts.{{}}.w3.weight", ("up",), "u a x"),
+        Matrix(f"{_MOE}experts.{{}}.w2.weight", ("down",), "u x a"),
+    ),
+)
