@@ -20,6 +20,7 @@ from transformer_nfn.identity import (
     same,
     symmetry_parts,
 )
+from transformer_nfn.identity.running import witness as witness_room
 
 #: Models of BERT, their outputs in `transformers`, and whether the stream's basis is free.
 BERT: dict[str, tuple[tuple[str, ...], bool]] = {
@@ -164,3 +165,28 @@ def test_a_classifier_without_its_pooler_keeps_the_basis(tmp_path: Path) -> None
     with Checkpoint(folder) as checkpoint:
         assert checkpoint.unknown == ["classifier.bias", "classifier.weight"]
         assert "basis" not in symmetry_parts(checkpoint)
+
+
+def test_of_a_large_vocabulary_no_more_is_kept_than_fits(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One word's output differs: it is among those that are looked at, however few these are."""
+    a = made.save(made.model("llama", vocab_size=400), tmp_path / "a")
+    with Checkpoint(a) as ours:
+        head = ours.files.read("lm_head.weight").clone()
+        head[377] *= 1.2
+        rewrite(a, tmp_path / "b", **{"lm_head.weight": head})
+        monkeypatch.setattr(witness_room, "_NUMBERS", 2**18)
+        sizes = []
+        seen = witness_room.some_outputs
+
+        def watched(*given: Any) -> dict[str, Tensor]:
+            found = seen(*given)
+            sizes.append(max(out.numel() for out in found.values()))
+            return found
+
+        monkeypatch.setattr(witness_room, "some_outputs", watched)
+        with Checkpoint(tmp_path / "b") as theirs:
+            verdict = same(ours, theirs, seed=0)
+    assert verdict.answer is Answer.DIFFERENT
+    assert max(sizes) <= 2**18

@@ -6,6 +6,7 @@ on those of many more on which they differ most. What rounding does to the outpu
 both files: every stored number is moved by up to half its last digit, several times.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 import torch
@@ -173,16 +174,28 @@ def _most_different(ours: Checkpoint, theirs: Checkpoint, count: int, seed: int)
 
 def _outputs(checkpoint: Checkpoint, inputs: Tensor, seed: int) -> dict[str, Tensor]:
     """By head what a network says, "s t o"; of very many outputs of a token only some."""
-    return _chosen(run(checkpoint, inputs), seed)
+    return some_outputs(run(checkpoint, inputs), seed)
 
 
-def _chosen(outputs: dict[str, Tensor], seed: int) -> dict[str, Tensor]:
+def some_outputs(
+    outputs: Mapping[str, Tensor], seed: int, most: int = _OUTPUTS, kept: tuple[int, ...] = ()
+) -> dict[str, Tensor]:
+    """By head what a network says, "s t o"; of more outputs of a token some, chosen by the seed.
+
+    Args:
+        outputs: All of them.
+        seed: Of the choice.
+        most: How many.
+        kept: Some that must be among them.
+    """
     found = {}
     for head, out in outputs.items():
         out = out.unsqueeze(1) if out.dim() == 2 else out
-        if out.shape[2] > _OUTPUTS:
+        if out.shape[2] > most:
             generator = torch.Generator().manual_seed(seed)
-            out = out[:, :, torch.randperm(out.shape[2], generator=generator)[:_OUTPUTS]]
+            order = torch.randperm(out.shape[2], generator=generator).tolist()
+            first = [number for number in kept if number < out.shape[2]]
+            out = out[:, :, list(dict.fromkeys(first + order))[:most]]
         found[head] = out
     return found
 
@@ -197,7 +210,7 @@ def _add_squares(
 ) -> None:
     """Add the squares of what each rounding does to the outputs of each token, "s t" by head."""
     for moved in run_roundings(checkpoint, inputs, roundings):
-        for head, out in _chosen(moved, seed).items():
+        for head, out in some_outputs(moved, seed).items():
             square = (out - exact[head]).square().sum(dim=2)
             sums[head] = sums[head] + square if head in sums else square
 

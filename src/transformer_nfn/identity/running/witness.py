@@ -8,7 +8,11 @@ from jaxtyping import Float
 from torch import Tensor
 
 from transformer_nfn.checkpoints import Checkpoint
-from transformer_nfn.identity.running.confirmation import MANY_JITTERS, MANY_OUTPUTS
+from transformer_nfn.identity.running.confirmation import (
+    MANY_JITTERS,
+    MANY_OUTPUTS,
+    some_outputs,
+)
 from transformer_nfn.identity.running.function import run, run_roundings
 from transformer_nfn.identity.running.inputs import TOKENS, draw_inputs
 from transformer_nfn.identity.running.jumps import without_jumps
@@ -35,6 +39,13 @@ _JITTERS = 3
 _KNOWN = 24
 _UNKNOWN = 12
 _RIDGE = 0.03
+#: Numbers of outputs that are in memory at a time, 1 GB: a vocabulary for each token of thousands
+#: of sequences, dozens of times, would be tens of them.
+_NUMBERS = 2**27
+_LEAST_OUTPUTS = 16
+#: Which outputs are looked at where there are too many; whoever knows it cannot hide a difference
+#: of weights there, only the input that would show it.
+_CHOICE = 0
 
 
 @dataclass(frozen=True)
@@ -101,9 +112,9 @@ def find_witness(
     few = positions > TOKENS
     count, length = (_FEW_SEQUENCES, positions) if few else (None, TOKENS)
     inputs = draw_inputs(ours, theirs, seed=seed, tokens=tokens, count=count, length=length)
-    one, two, noise = _outputs(ours, theirs, inputs, _JITTERS)
+    one, two, noise = _outputs(ours, theirs, inputs, _JITTERS, tokens)
     if min(out.shape[1] for out in two.values()) < MANY_OUTPUTS:  # then three may be no measure
-        one, two, noise = _outputs(ours, theirs, inputs, MANY_JITTERS)
+        one, two, noise = _outputs(ours, theirs, inputs, MANY_JITTERS, tokens)
     best = None
     for head, jitters in noise.items():
         difference, size = one[head] - two[head], two[head].norm(dim=1)
@@ -143,17 +154,20 @@ def find_faint_witness(
     pool = int(min(_POOL, max(_MANY_SEQUENCES, _POOL_COST / (size * _SHORT))))
     inputs = draw_inputs(ours, theirs, seed=seed, count=pool, length=_SHORT)
     # The choice looks at the prediction only, so what comes out is not bent by it.
-    plain, changed = run(theirs, inputs), run(theirs, inputs, repaired)
-    effect = torch.stack([_relative(changed[head], plain[head]) for head in plain]).amax(dim=0)
-    inputs = inputs[effect.argsort(descending=True)[:_MANY_SEQUENCES]]
+    effects = []
+    for some in _slices(theirs, inputs):
+        plain, changed = run(theirs, some), run(theirs, some, repaired)
+        apart = [_relative(changed[head], plain[head]) for head in plain]
+        effects.append(torch.stack(apart).amax(dim=0))
+    inputs = inputs[torch.cat(effects).argsort(descending=True)[:_MANY_SEQUENCES]]
     one, two, noise = _outputs(ours, theirs, inputs, _KNOWN + _UNKNOWN)
-    expected = run(theirs, inputs, repaired)
+    expected = _said(theirs, inputs, _KNOWN + _UNKNOWN, repaired)
     best = None
     for head, jitters in noise.items():
         difference = (one[head] - two[head]).flatten()
         flat = jitters.flatten(2)
         known, unknown = flat[:, :_KNOWN], flat[:, _KNOWN:]
-        way = _apart((expected[head].flatten(1) - two[head]).flatten(), known.flatten(0, 1))
+        way = _apart((expected[head] - two[head]).flatten(), known.flatten(0, 1))
         # Judged by roundings that had no part in the choice of the direction.
         level = (unknown @ way).square().mean(dim=1).amax().sqrt()
         floor = 1e-13 * way.norm() * two[head].norm() + 1e-300
@@ -176,26 +190,61 @@ def _apart(way: Float[Tensor, " o"], noise: Float[Tensor, "j o"]) -> Float[Tenso
 
 
 def _outputs(
-    ours: Checkpoint, theirs: Checkpoint, inputs: Tensor, jitters: int
+    ours: Checkpoint,
+    theirs: Checkpoint,
+    inputs: Tensor,
+    jitters: int,
+    kept: tuple[int, ...] = (),
 ) -> tuple[dict[str, Tensor], dict[str, Tensor], dict[str, Tensor]]:
-    """What both say, "s o" for each head, and what jitter does to each of them, "2 j s o"."""
-    exact = [
-        {head: out.flatten(1) for head, out in run(checkpoint, inputs).items()}
-        for checkpoint in (ours, theirs)
-    ]
+    """What both say, "s o" for each head, and what jitter does to each of them, "2 j s o".
+
+    Of very many outputs of a token some are chosen, the same everywhere, and all that must be kept.
+    """
+    exact = [_said(checkpoint, inputs, jitters, kept=kept) for checkpoint in (ours, theirs)]
     noise: dict[str, list[Tensor]] = {head: [] for head in exact[0]}
+    most = _most_outputs(inputs, jitters)
     for checkpoint, outputs in zip((ours, theirs), exact, strict=True):
-        for moved in run_roundings(checkpoint, inputs, range(jitters)):
-            for head in noise:
-                noise[head].append(moved[head].flatten(1) - outputs[head])
-    return (
-        exact[0],
-        exact[1],
-        {
-            head: torch.stack([torch.stack(found[:jitters]), torch.stack(found[jitters:])])
-            for head, found in noise.items()
-        },
+        parts = []
+        for some in _slices(checkpoint, inputs):
+            moved = run_roundings(checkpoint, some, range(jitters))
+            parts.append([some_outputs(given, _CHOICE, most, kept) for given in moved])
+        for head in noise:
+            each = [torch.cat([part[j][head] for part in parts]) for j in range(jitters)]
+            noise[head].append(torch.stack([out.flatten(1) - outputs[head] for out in each]))
+    return exact[0], exact[1], {head: torch.stack(found) for head, found in noise.items()}
+
+
+def _said(
+    checkpoint: Checkpoint,
+    inputs: Tensor,
+    jitters: int,
+    blocks: Mapping[int, WeightBatch] | None = None,
+    kept: tuple[int, ...] = (),
+) -> dict[str, Float[Tensor, "s o"]]:
+    """What a network says by head, of outputs that there is room for as many times."""
+    most = _most_outputs(inputs, jitters)
+    parts = [
+        some_outputs(run(checkpoint, some, blocks), _CHOICE, most, kept)
+        for some in _slices(checkpoint, inputs)
+    ]
+    return {head: torch.cat([part[head] for part in parts]).flatten(1) for head in parts[0]}
+
+
+def _most_outputs(inputs: Tensor, jitters: int) -> int:
+    """Of how many outputs of a token two networks and their roundings are kept."""
+    tokens = inputs.shape[0] * inputs.shape[-1]
+    return max(_LEAST_OUTPUTS, _NUMBERS // (tokens * 2 * (jitters + 1)))
+
+
+def _slices(checkpoint: Checkpoint, inputs: Tensor) -> tuple[Tensor, ...]:
+    """So many inputs at a time that what is said of them fits into memory."""
+    widest = max(
+        [
+            checkpoint.D,
+            *(checkpoint.files.entry(h.weight).shape[0] for h in checkpoint.heads.values()),
+        ]
     )
+    return torch.split(inputs, max(1, _NUMBERS // (4 * inputs.shape[-1] * widest)))
 
 
 def _relative(a: Float[Tensor, "s *o"], b: Float[Tensor, "s *o"]) -> Float[Tensor, " s"]:
