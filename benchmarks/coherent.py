@@ -176,7 +176,7 @@ def picture(curves: dict[str, dict], path: Path) -> None:
             below.axhline(found["apart"][0], color=colour, ls=":", lw=1, label=label)
     above.set(ylabel='share not "the same"', ylim=(-0.05, 1.05))
     above.set_title("A coherent change in bfloat16: rank one in every matrix")
-    above.legend(loc="upper left", fontsize=8)
+    above.legend(loc="lower right", fontsize=8)
     below.axhline(LINE, color="black", ls="--", lw=1, label="beyond: a forgery")
     below.legend(loc="upper left", fontsize=8)
     below.set(

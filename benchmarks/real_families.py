@@ -1,11 +1,15 @@
-"""Real trained networks of many architectures: read, moved by a symmetry, found equivalent.
+r"""Real trained networks of many architectures: read, moved by a symmetry, found equivalent.
 
     python benchmarks/real_families.py ../lineage/rxnfp-bert_ft ../lineage/antiberty:model_type=bert
 
 Each folder, with settings of one's own after a colon, is opened, moved by a random element of all
 parts of its group (condition 10 in float32, 2 in 16 bits), and both files are compared: `same` must
 say equivalent. Where `transformers` can run the config, its outputs before and after are compared,
-in float32. No weights are kept.
+in float32; of PyTorch's own encoder those of that. No weights are kept.
+
+    python benchmarks/real_families.py ../lineage/all-mpnet-base-v2@MPNetModel
+    python benchmarks/real_families.py ../lineage/tabpfn:model_type=torch-encoder:nhead=4:\
+activation=gelu
 """
 
 import argparse
@@ -31,6 +35,8 @@ from transformer_nfn.identity import (
     same,
     symmetry_parts,
 )
+from transformer_nfn.identity.running.inputs import draw_inputs
+from transformer_nfn.space import Inputs
 
 _TOKENS = 32
 
@@ -40,12 +46,34 @@ def of_transformers(folder: Path, kind: str, ids: torch.Tensor) -> torch.Tensor:
     """What `transformers` makes of a folder in float32: logits, or hidden states."""
     with quiet():
         config = transformers.AutoConfig.from_pretrained(folder)
-        name = (config.architectures or [kind])[0]
-        cls = getattr(transformers, name, None) or getattr(transformers, kind)
-        net = cls.from_pretrained(folder, dtype=torch.float32).eval()
+        name = kind or config.architectures[0]
+        net = getattr(transformers, name).from_pretrained(folder, dtype=torch.float32).eval()
         out = net(input_ids=ids)
     kinds = ("logits", "prediction_logits", "last_hidden_state")
     found: torch.Tensor = next(out[name] for name in kinds if name in out)
+    return found.double()
+
+
+@torch.no_grad()
+def of_torch(folder: Path, options: dict[str, Any], vectors: torch.Tensor) -> torch.Tensor:
+    """What PyTorch's own encoder makes of a folder in float32."""
+    with Checkpoint(folder, options=options) as checkpoint:
+        state = {
+            name.removeprefix(checkpoint.prefix): checkpoint.files.read(name)
+            for name in checkpoint.files
+            if name.startswith(f"{checkpoint.prefix}layers.")
+        }
+        layer = torch.nn.TransformerEncoderLayer(
+            checkpoint.D,
+            checkpoint.settings.heads,
+            checkpoint.spec.sizes["D_A"],
+            activation=checkpoint.settings.activation,
+            batch_first=True,
+        )
+        blocks = checkpoint.blocks
+    net = torch.nn.TransformerEncoder(layer, blocks, enable_nested_tensor=False).eval()
+    net.load_state_dict(state)
+    found: torch.Tensor = net(vectors.float())
     return found.double()
 
 
@@ -62,9 +90,9 @@ def check(folder: Path, options: dict[str, Any], kind: str) -> dict[str, Any]:
             moved = apply_element(ours, element, work / "moved")
             with Checkpoint(moved, options=options) as theirs:
                 verdict = same(ours, theirs, seed=0)
-            words = ours.words or next(iter(ours.stored.files))
-            rows = ours.files.entry(words).shape[0]
-            ids = torch.randint(0, rows, (2, _TOKENS), generator=torch.Generator().manual_seed(0))
+            inputs = draw_inputs(ours, ours, seed=0, count=2, length=_TOKENS)
+            words = ours.family.inputs is Inputs.WORDS
+            ids = inputs[:, 0] if words and inputs.dim() == 3 else inputs
             found = {
                 "family": ours.family.name,
                 "parameters": sum(torch.Size(e.shape).numel() for e in ours.files.entries.values()),
@@ -75,8 +103,12 @@ def check(folder: Path, options: dict[str, Any], kind: str) -> dict[str, Any]:
                 "outputs": verdict.agreement and verdict.agreement.ratio,
             }
             own = run(ours, ids)
+            encoder = ours.family.name.startswith("torch-encoder")
         try:
-            one, two = (of_transformers(f, kind, ids) for f in (folder, moved))
+            if encoder:
+                one, two = (of_torch(f, options, ids) for f in (folder, moved))
+            else:
+                one, two = (of_transformers(f, kind, ids) for f in (folder, moved))
             found["transformers_moved"] = float((two - one).norm() / one.norm())
             fitting = [out for out in own.values() if out.numel() == one.numel()]
             found["transformers_ours"] = min(
