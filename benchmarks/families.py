@@ -102,6 +102,10 @@ def controls(checkpoint: Checkpoint, work: Path) -> Iterator[tuple[str, Path]]:
     if axes["k"].kind is Kind.SIGNED:
         # So small that the norm's ε counts; nearer to 1 it is almost a symmetry.
         yield changed("scale of a head", {"Q": batch["Q"] * 2**-12})
+        if "g" in [index.label for index in block.tensors["nQ"]]:
+            order = torch.arange(batch["K"].shape[3]).roll(1)
+            heads = {name: batch[name].index_select(3, order) for name in "QKVO"}
+            yield changed("heads without the scales of their norms", heads)
         signs = torch.ones(checkpoint.spec.size("k"), dtype=torch.float64)
         signs[0] = -1
         yield changed("one sign of a pair", {"Q": batch["Q"] * signs, "K": batch["K"] * signs})

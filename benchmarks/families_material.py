@@ -146,6 +146,7 @@ ARCHITECTURES: dict[str, Architecture] = {
         {**_DECODER, "head_dim": 8, "moe_intermediate_size": 16, "num_experts": 6,
          "num_experts_per_tok": 3},
     ),
+    "olmo2": Architecture("Olmo2Config", "Olmo2ForCausalLM", _DECODER),
     "qwen3": Architecture("Qwen3Config", "Qwen3ForCausalLM", {**_DECODER, "head_dim": 8}),
     "bloom": Architecture(
         "BloomConfig",

@@ -49,7 +49,9 @@ def test_functions_symmetries_and_verdicts(name: str, tmp_path: Path) -> None:
 
 #: What is no symmetry: norms of queries and keys, partial rotary, ALiBi, norms after each half,
 #: experts without their router.
-@pytest.mark.parametrize("name", ["qwen3", "gemma3_text", "gpt_neox", "cohere", "bloom", "mixtral"])
+@pytest.mark.parametrize(
+    "name", ["qwen3", "gemma3_text", "gpt_neox", "cohere", "bloom", "mixtral", "olmo2"]
+)
 def test_what_looks_like_a_symmetry_and_is_none(name: str, tmp_path: Path) -> None:
     folder = make(name, tmp_path / "a")
     given = inputs(folder)

@@ -243,11 +243,9 @@ class Checkpoint:
     @property
     def last_norm(self) -> str | None:
         """The norm whose output the readers outside the blocks read."""
-        if self.family.norms is None:
-            return None
-        if self.post_norm:
+        if self.post_norm and self.family.norms is not None:
             return self.block_name(self.blocks - 1) + self.family.norms[1]
-        return self.name(self.family.last_norm or "")
+        return self.name(self.family.last_norm) if self.family.last_norm else None
 
     @property
     def stream_norms(self) -> list[str]:
@@ -275,11 +273,8 @@ class Checkpoint:
     @property
     def norm_names(self) -> list[str]:
         """All norms, in the order in which tokens meet them."""
-        if self.family.norms is None:
-            return []
-        inside = [
-            self.block_name(i) + norm for i in range(self.blocks) for norm in self.family.norms
-        ]
+        norms = self.family.norms or ()
+        inside = [self.block_name(i) + norm for i in range(self.blocks) for norm in norms]
         outer = [self.family.first_norm], [self.family.last_norm]
         first, last = ([self.name(norm) for norm in norms if norm] for norms in outer)
         return [*first, *inside, *last]

@@ -186,9 +186,10 @@ def _write(
 
 
 def _normed(checkpoint: Checkpoint, number: int, x: Tensor, tensor: str) -> Tensor:
-    """Queries or keys after the norm of each head."""
+    """Queries or keys after the norm of each head, or of all together."""
     scale = checkpoint.tensor(number, tensor).to(x.dtype).flatten()
-    return rms_norm(x, checkpoint.settings.eps) * scale
+    rows = x if len(scale) == x.shape[-1] else x.flatten(1)
+    return (rms_norm(rows, checkpoint.settings.eps) * scale).view(x.shape)
 
 
 def _weights(

@@ -128,6 +128,7 @@ def rotary_block(
     mlp: Part | None = None,
     multiplier: float = 1.0,
     parallel: bool = False,
+    raw: bool = False,
     **more: Any,
 ) -> Block:
     """Such attention, and a gated MLP.
@@ -137,12 +138,13 @@ def rotary_block(
         mlp: What stands in the MLP's place.
         multiplier: Of what both write.
         parallel: Whether both read the stream as it was before the block.
+        raw: Whether both read the stream as it is, without a norm.
         more: Further fields of the attention.
     """
     norms = {"after": more.get("after", False), "norm_eps": settings.eps}
     mlp = mlp or GatedMlp(settings.activation, bias_row=True, scales=True, **norms)
     parts = (rotary_attention(settings, norm_eps=settings.eps, **more), mlp)
-    halves = (Half(part, settings.norm, multiplier=multiplier) for part in parts)
+    halves = (Half(part, settings.norm, multiplier=multiplier, raw=raw) for part in parts)
     return compose(ROTARY.name, *halves, parallel=parallel)
 
 

@@ -4,7 +4,6 @@ Which they are, and the form that the function sees of them, is for the parts of
 """
 
 from collections.abc import Collection, Mapping, Sequence
-from math import prod
 
 import torch
 from jaxtyping import Float
@@ -60,7 +59,7 @@ def in_order_of(units: Units, element: GroupElement, bases: Sequence[Tensor | No
     found = {}
     for kind, values in units.items():
         labels = element.spec.block.units[kind].labels
-        if len(labels) == 2 and labels[1] in parts:
+        if len(labels) > 1 and labels[1] in parts:
             inside = parts[labels[1]]
             inside = inside.view(*inside.shape, *[1] * (values.dim() - 2))
             values = torch.take_along_dim(values, inside, dim=1)
@@ -99,14 +98,15 @@ def with_units_of(
         unit = declared.units[kind]
         pairs = spec.size("k") // 2 if unit.pairs and not heads else 1
         whole = [number // pairs for number in numbers]
+        sizes = [spec.size(label) for label in unit.labels]
         for name in unit.tensors:
             own = [index.label for index in declared.tensors[name]]
-            # Of a group that shares a key the units are more than the keys.
-            inner = prod(spec.size(label) for label in unit.labels if label not in own)
             shape = [spec.size(label) if label in unit.labels else 1 for label in own]
             chosen = torch.zeros(shape, dtype=torch.bool)
-            places = [number // inner for number in whole]
-            chosen.view(-1)[places if unit.labels else slice(None)] = True
+            # Of a group that shares a key the units are more than the keys.
+            places = torch.unravel_index(torch.tensor(whole), sizes) if sizes else ()
+            by_label = dict(zip(unit.labels, places, strict=True))
+            chosen[tuple(by_label.get(label, 0) for label in own)] = True
             block[name] = torch.where(chosen, ours[name], block[name])
     return WeightBatch(theirs.spec, block)
 

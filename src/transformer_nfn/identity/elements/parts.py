@@ -34,9 +34,10 @@ def _heads(checkpoint: Checkpoint) -> int | None:
 
 
 def _qk(checkpoint: Checkpoint) -> int:
-    width, kind = checkpoint.spec.sizes["D_k"], checkpoint.spec.block.axes["k"].kind
+    spec, axes = checkpoint.spec, checkpoint.spec.block.axes
+    width, kind = spec.sizes["D_k"], axes["k"].kind
     if kind is Kind.SIGNED:  # the scales between the norms of queries and keys
-        return checkpoint.blocks * width // 2
+        return checkpoint.blocks * prod(spec.size(label) for label in axes["i"].per)
     each = width * width if kind is Kind.LINEAR else width
     return checkpoint.blocks * _groups(checkpoint) * each
 
@@ -82,18 +83,19 @@ def shifts_are_free(checkpoint: Checkpoint) -> bool:
 
 
 def _norms(checkpoint: Checkpoint) -> int | None:
-    if checkpoint.family.norms is None or checkpoint.post_norm:
+    if checkpoint.post_norm:
         return None
-    each = len(set(checkpoint.reading_norms(0)))  # halves side by side may read one norm
+    names = {name for name in checkpoint.reading_norms(0) if name is not None}
+    each = len(names)  # halves side by side may read one norm
     inside = each * checkpoint.blocks * checkpoint.D * (1 + shifts_are_free(checkpoint))
-    if not last_norm_is_free(checkpoint):
-        return inside
-    return inside + checkpoint.D * (1 + last_shift_is_free(checkpoint))
+    if last_norm_is_free(checkpoint):
+        inside += checkpoint.D * (1 + last_shift_is_free(checkpoint))
+    return inside or None
 
 
 def last_norm_is_free(checkpoint: Checkpoint) -> bool:
     """Whether the scale of the last norm can move into the heads that read it."""
-    tied = any(head.tied for head in checkpoint.heads.values())
+    tied = any(head.tied for head in checkpoint.heads.values()) or checkpoint.last_norm is None
     return bool(checkpoint.heads) and not tied and not checkpoint.holds_last_norm
 
 

@@ -143,8 +143,11 @@ def _gauge(
         }
         gauge = replace(gauge, shared=shared)
     if "norms" in chosen:
+        names = checkpoint.reading_norms(number)
         first, second = (
-            _norm(
+            norm
+            if names[half] is None
+            else _norm(
                 norm,
                 generator,
                 shifts=shifts_are_free(checkpoint),
@@ -152,7 +155,6 @@ def _gauge(
             )
             for half, norm in enumerate(gauge.norms)
         )
-        names = checkpoint.reading_norms(number)
         gauge = replace(gauge, norms=(first, first if names[0] == names[1] else second))
     if "ones" in chosen:
         written = not checkpoint.family.output_bias

@@ -86,8 +86,7 @@ def match_block(
     parts |= {outer: groups, "m": inside}
     parts = {label: part for label, part in parts.items() if label in moved}
     if "i" in moved:
-        names = [_block_rows(batch, name) for name in ("nQ", "nK") for batch in (start, theirs)]
-        parts["i"] = scale_between(*names)
+        parts["i"] = _norm_scales(start, theirs, groups, inside)
     element = GroupElement(spec, {label: part[None, None] for label, part in parts.items()})
     last: Basis | None = None
     if not known and order is not None:
@@ -136,9 +135,22 @@ def _signs(a: Heads, b: Heads) -> Tensor:
     return torch.where(first + second < 0, -1.0, 1.0).double()
 
 
-def _block_rows(batch: WeightBatch, name: str) -> Tensor:
-    """A row for each pair of coordinates, of the scales of a norm."""
-    return batch[name][0, 0, 0].flatten(1).T  # f j i
+def _norm_scales(ours: WeightBatch, theirs: WeightBatch, groups: Tensor, inside: Tensor) -> Tensor:
+    """What stands between the norms of queries and keys, "j 1 1"; "g j 1 1" if heads have own."""
+    own = "g" in [index.label for index in theirs.spec.block.tensors["nQ"]]
+    rows = []
+    for name in ("nQ", "nK"):
+        for batch in (ours, theirs):
+            scale = batch[name][0, 0, 0].squeeze(-1)  # (g m) f j
+            if own and batch is ours:
+                if name == "nQ":
+                    scale = torch.take_along_dim(scale, inside[:, :, None, None], dim=1)
+                scale = scale[groups]
+            if own:
+                scale = scale.flatten(1, -2).transpose(0, 1)  # (m f) g j
+            rows.append(scale.flatten(1).T)
+    found = scale_between(*rows)
+    return back(found.view(len(groups), -1, 1, 1), groups) if own else found
 
 
 def _middle_basis(

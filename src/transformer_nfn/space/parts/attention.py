@@ -45,6 +45,8 @@ class Attention(Part):
             nQ and nK are one for all heads. Of what rotary positions leave that leaves a sign for
             each pair of coordinates, and a number for each between the two scales. A scale of the
             whole head is none: the norm's ε sees it.
+        together: These norms are taken over all heads at once, and have scales for each head: then
+            there is a number for each pair and key head between them.
         after: What it writes goes through an RMSNorm with a scale nO before it is added.
         scaled: What it writes is scaled by nO, each coordinate by a number of its own.
         rope: Their angles, where the function is wanted.
@@ -70,6 +72,7 @@ class Attention(Part):
     alibi: bool = False
     relative: bool = False
     normed: bool = False
+    together: bool = False
     after: bool = False
     scaled: bool = False
     norm_eps: float = field(default=0.0, metadata=FUNCTION_ONLY)
@@ -106,7 +109,8 @@ class Attention(Part):
         kind = signed if self.normed else rotary if self.rotary else linear
         found["k"] = kind("D_k", per=per)
         if self.normed:
-            found |= {"f": free("2"), "j": free("pairs"), "i": linear("1", per="j")}
+            scales = linear("1", per=f"{per} j" if self.together else "j")
+            found |= {"f": free("2"), "j": free("pairs"), "i": scales}
         found["v"] = linear("D_v", per=per)
         if self.output != STREAM:
             found[self.output] = permuted("D")
@@ -124,7 +128,8 @@ class Attention(Part):
             "O": f"{each} v* {self.output}",
         }
         if self.normed:
-            found |= {"nQ": "f j i", "nK": "f j i*"}
+            own = (f"{each} ", f"{shared} ") if self.together else ("", "")
+            found |= {"nQ": f"{own[0]}f j i", "nK": f"{own[1]}f j i*"}
         found |= dict.fromkeys(self.gains, self.output)
         return found | ({"bO": self.output} if self.output_bias else {})
 
@@ -169,13 +174,18 @@ class Attention(Part):
                 "Q": Unit(("Q",), labels, lambda w: (w["Q"].flatten(-2).unsqueeze(-1),)),
                 "K": Unit(("K",), labels[:1], lambda w: (w["K"].flatten(-2).unsqueeze(-1),)),
                 "nQ nK": Unit(
-                    ("nQ", "nK"), ("j",), lambda w: (w["nQ"].movedim(1, 0), w["nK"].movedim(1, 0))
+                    ("nQ", "nK"), (*labels, "j") if self.together else ("j",), self._norm_scales
                 ),
             }
         else:
             found["Q K"] = Unit(("Q", "K"), labels, looks, pairs=self.rotary)
         found |= {name: number_unit(name) for name in self.gains}
         return found | ({"bO": row_unit("bO")} if self.output_bias else {})
+
+    def _norm_scales(self, w: Mapping[str, Tensor]) -> tuple[Tensor, Tensor]:
+        """Of the norms of queries and keys, for each pair of coordinates "… j f i"."""
+        nQ, nK = (w[name].movedim(-3, -2) for name in ("nQ", "nK"))
+        return nQ, nK.unsqueeze(1) if self.together and self.grouped else nK
 
     def _bias_unit(self, name: str) -> Unit:
         """The bias row of queries or keys."""
@@ -233,8 +243,12 @@ class Attention(Part):
         return rope
 
     def _normed(
-        self, x: Float[Tensor, "n *s h t k"], scale: Float[Tensor, "n f j i"]
+        self, x: Float[Tensor, "n *s h t k"], scale: Float[Tensor, "n *h f j i"]
     ) -> Float[Tensor, "n *s h t k"]:
+        if self.together:
+            size = x.square().mean(dim=(-3, -1), keepdim=True)
+            shape = (len(scale), *(1,) * (x.dim() - 4), x.shape[-3], 1, x.shape[-1])
+            return x * torch.rsqrt(size + self.norm_eps) * scale.reshape(shape)
         shape = (len(scale), *(1,) * (x.dim() - 2), x.shape[-1])
         return rms_norm(x, self.norm_eps) * scale.reshape(shape)
 
