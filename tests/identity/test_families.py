@@ -1,5 +1,6 @@
 """Every architecture that is read, as `transformers` makes and runs it."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -16,7 +17,7 @@ from benchmarks.families_material import (
     outputs,
 )
 from transformer_nfn.checkpoints import FAMILIES, Checkpoint, rewrite
-from transformer_nfn.identity import same
+from transformer_nfn.identity import ElementError, apply_element, random_net_element, same
 from transformer_nfn.kinship import distance, fingerprint
 
 EVERY = sorted(ARCHITECTURES)
@@ -123,3 +124,27 @@ def _without(checkpoint: Checkpoint, norm: str | None, coordinate: int) -> dict[
             changed[f"{norm}.{part}"] = checkpoint.files.read(f"{norm}.{part}").clone()
             changed[f"{norm}.{part}"][coordinate] = -offset
     return changed
+
+
+def test_what_routers_share_may_be_anything_that_leaves_the_rest(tmp_path: Path) -> None:
+    """Certificates come from strangers: so much that rounding takes the columns is refused."""
+    folder = make("mixtral", tmp_path / "a", dtype=torch.float32)
+    with Checkpoint(folder) as ours:
+        element = random_net_element(ours, torch.Generator().manual_seed(0), parts=["router"])
+        assert apply_element(ours, element, tmp_path / "b").exists()
+        with Checkpoint(tmp_path / "b") as theirs:
+            found = same(ours, theirs, seed=0)
+            assert found.answer.value == "equivalent"
+            assert found.element is not None
+            apply_element(ours, found.element, tmp_path / "c")
+            with Checkpoint(tmp_path / "c") as again:
+                for name in theirs.files:
+                    error = theirs.files.read(name) - again.files.read(name)
+                    assert error.norm() <= 1e-5 * theirs.files.read(name).norm(), name
+        for size in (1e8, float("nan")):
+            gauge = element.gauges[0]
+            assert gauge is not None
+            shared = {name: size * (1 + value.abs()) for name, value in gauge.shared.items()}
+            wrong = replace(element, gauges=(replace(gauge, shared=shared), *element.gauges[1:]))
+            with pytest.raises(ElementError):
+                apply_element(ours, wrong, tmp_path / "d")
