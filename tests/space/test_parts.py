@@ -211,7 +211,7 @@ def test_a_parallel_block_is_saved_as_one() -> None:
 def test_a_choice_that_is_made_gradually_is_the_same_where_it_is_clear() -> None:
     sharp = Experts("silu", chosen=2)
     smooth = sharp.without_jumps()
-    clear = torch.tensor([[3.0, -1.0, 2.0, 1.0]])
+    clear = torch.tensor([[3.0, -1.0, 2.0, 1.74]])  # more than 0.25 apart
     assert torch.equal(sharp.shares(clear), smooth.shares(clear))
     assert sharp.shares(clear)[0, 1:].tolist()[::2] == [0.0, 0.0]
     near = torch.tensor([[3.0, -1.0, 2.0, 2.0 - 1e-6], [3.0, -1.0, 2.0, 2.0 + 1e-6]])
@@ -219,6 +219,8 @@ def test_a_choice_that_is_made_gradually_is_the_same_where_it_is_clear() -> None
     assert jump > 0.2
     assert step < 1e-5
     assert smooth.shares(near).sum(dim=-1).tolist() == pytest.approx([1.0, 1.0])
+    one, two = smooth.shares(near)[0, 2:]
+    assert one.item() == pytest.approx(two.item(), rel=1e-4)  # of a tie each has half
 
 
 def test_shares_that_are_not_renormalised_are_those_of_the_softmax() -> None:
