@@ -52,8 +52,8 @@ def test_a_byte_of_a_shard_or_of_the_config_and_an_option_count(net: Path, tmp_p
     assert "config.json" in str(found.difference(digests(third)))
     named = digests(third, config=net / "config.json")
     assert found.difference(named) is None
-    options = digests(net, options={"n_head": 3, "b": [1.5, None]})
-    assert options.options == '{"b":[1.5,null],"n_head":3}'
+    options = digests(net, options={"n_head": 3, "initializer_range": [1.5, None]})
+    assert options.options == '{"initializer_range":[1.5,null],"n_head":3}'
     assert "options" in str(found.difference(options))
 
 

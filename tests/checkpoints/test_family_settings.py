@@ -20,7 +20,8 @@ from benchmarks.families_material import (
     outputs,
     quiet,
 )
-from transformer_nfn.checkpoints import Checkpoint, CheckpointError
+from transformer_nfn.checkpoints import FAMILIES, Checkpoint, CheckpointError
+from transformer_nfn.checkpoints.settings.keys import REQUIRED
 
 
 def settings(folder: Path, **changes: Any) -> Any:
@@ -183,3 +184,24 @@ def test_a_multiplier_may_be_zero(folder: Path) -> None:
     file.write_text(json.dumps({**json.loads(file.read_text()), "residual_multiplier": 0.0}))
     given = inputs(folder)
     assert function_error(folder, given, outputs(exact(load(folder)), given)) < 1e-9
+
+
+@pytest.mark.parametrize("name", sorted(ARCHITECTURES))
+def test_defaults_are_those_of_transformers(name: str) -> None:
+    tables = {kind: keys for family in FAMILIES.values() for kind, keys in family.keys.items()}
+    config = getattr(transformers, ARCHITECTURES[name].config)()
+    compared = 0
+    for key in tables[name].matter:
+        if key.default is REQUIRED or (key.to == "groups" and key.default is None):
+            continue  # without a number of groups there are as many as heads
+        for spelling in (key.name, *key.also):
+            if hasattr(config, spelling):
+                theirs = getattr(config, spelling)
+                assert key.same.get(theirs, theirs) == key.same.get(key.default, key.default), key
+                compared += 1
+    assert compared
+
+
+@pytest.mark.parametrize("folder", ["gemma"], indirect=True)
+def test_a_default_is_called_as_it_is_where_it_stands(folder: Path) -> None:
+    assert settings(folder, hidden_act=..., hidden_activation=...) == settings(folder)

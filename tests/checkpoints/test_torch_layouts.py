@@ -81,13 +81,24 @@ def test_what_a_state_dict_does_not_say_is_asked_for(tmp_path: Path) -> None:
         Checkpoint(folder, options={"model_type": "torch-encoder"})
 
 
-def test_a_norm_at_the_end_is_the_other_kind(tmp_path: Path) -> None:
-    folder = written(encoder("torch-encoder-norm-first"), tmp_path / "a")
-    with pytest.raises(CheckpointError, match=r"'norm\.\w+' belongs to a kind"):
+@pytest.mark.parametrize("prefix", ["", "transformer_encoder."])
+def test_a_norm_at_the_end_is_the_other_kind(prefix: str, tmp_path: Path) -> None:
+    folder = written(encoder("torch-encoder-norm-first"), tmp_path / "a", prefix)
+    with pytest.raises(CheckpointError, match=r"norm\.\w+' belongs to a kind"):
         Checkpoint(folder, options=options("torch-encoder"))
     other = written(encoder("torch-encoder"), tmp_path / "b")
     with pytest.raises(CheckpointError, match=r"norm.weight"):
         Checkpoint(other, options=options("torch-encoder-norm-first"))
+
+
+def test_settings_that_nobody_reads_are_refused(tmp_path: Path) -> None:
+    folder = written(encoder("torch-encoder"), tmp_path / "a")
+    for wrong, words in (
+        ({"norm_first": True}, "only False is supported"),
+        ({"dim_head": 3}, "has no such setting"),
+    ):
+        with pytest.raises(CheckpointError, match=words):
+            Checkpoint(folder, options=options("torch-encoder") | wrong)
 
 
 #: Of timm what `transformers` calls it.
@@ -151,3 +162,9 @@ def test_a_vit_of_timm(tmp_path: Path) -> None:
             found = run(theirs, images)["head"]
             torch.testing.assert_close(found, wanted, rtol=0, atol=1e-10)
             assert same(ours, theirs, seed=0).answer.value == "equivalent"
+    for wrong, words in (
+        ({"img_size": 16}, "has 10 places; an image of 16 has 17"),
+        ({"model_args": {"num_heads": 3}}, "only None is supported"),
+    ):
+        with pytest.raises(CheckpointError, match=words):
+            Checkpoint(tmp_path / "a", options=said | wrong)

@@ -25,7 +25,7 @@ def check_owned(files: TensorFiles, family: Family, stem: str, owned: Collection
     for name in files:
         if not name.startswith(stem) or name in owned or name.endswith(family.ignored or "\0"):
             continue
-        if name.endswith((".gamma", ".beta")):
+        if name.endswith((".gamma", ".beta")) and "norm" in name.lower():
             raise CheckpointError(
                 f"{files.path}: {name[:100]!r} is an old name of a norm's weight or bias; load and "
                 f"save the model with transformers once"
@@ -37,12 +37,34 @@ def check_owned(files: TensorFiles, family: Family, stem: str, owned: Collection
         )
 
 
-def check_refused(files: TensorFiles, family: Family) -> None:
+def check_refused(files: TensorFiles, family: Family, prefix: str) -> None:
     """No tensor of a head that the family does not read: others would then read something else."""
     for name in files:
-        if name.startswith(family.refused or "\0"):
+        if name.startswith(family.refused or "\0") or (
+            name.removeprefix(prefix).startswith(family.refused or "\0")
+        ):
             raise CheckpointError(
                 f"{files.path}: {name[:100]!r} belongs to a kind of {family.name} that is not read"
+            )
+
+
+def check_options(
+    options: Mapping[str, Any], stated: Mapping[str, Any], keys: Keys, kind: str
+) -> None:
+    """A setting of the user is one that somebody reads, or that config.json has as well.
+
+    Args:
+        options: What the user says.
+        stated: The file's config.json.
+        keys: The table of its model.
+        kind: Its model_type.
+    """
+    read = keys.known | {key.name for key in keys.matter if key.asked} | {"model_type"}
+    for name in options:
+        if name not in read and name not in stated:
+            raise CheckpointError(
+                f"--set {name[:60]!s}: {kind} has no such setting; `tnfn families {kind}` lists "
+                f"those it reads"
             )
 
 

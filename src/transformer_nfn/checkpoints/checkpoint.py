@@ -93,6 +93,7 @@ class Checkpoint:
                 self.family, self.prefix, kinds = recognise(names, str(path), family, said)
             kind = read_model_type(self.family, kinds, self.config, given, str(path))
             self._keys = self.family.keys[kind]
+            agreement.check_options(given, stated, self._keys, kind)
             self.blocks = soundness.count_blocks(self.files, self.family, self.block_name)
             if stated:
                 agreement.check_block_count(self.files, self._keys, self.config, self.blocks)
@@ -113,7 +114,7 @@ class Checkpoint:
         names = [self.block_name(number) for number in range(self.blocks)]
         soundness.check_blocks(self.files, self.family, self.spec, names)
         stem = self.prefix + self.family.block.partition("{}")[0]
-        agreement.check_refused(self.files, self.family)
+        agreement.check_refused(self.files, self.family, self.prefix)
         agreement.check_owned(self.files, self.family, stem, self._block_tensors)
         if "model_type" not in self.options:  # else the user knows better than the config
             agreement.check_architectures(self.config, self._keys, str(self.path))
@@ -127,6 +128,7 @@ class Checkpoint:
         if not self.writers and self.family.inputs is not Inputs.VECTORS:
             raise CheckpointError(f"{self.path} has no embedding")
         soundness.check_writers(self.files, self.family, self.writers)
+        soundness.check_places(self.files, self.family, self.settings, self.name)
         heads = self.heads.values()
         outside = {name: writer.axes for name, writer in self.writers.items()}
         outside |= {head.weight: "o x" for head in heads}
@@ -195,7 +197,7 @@ class Checkpoint:
     @property
     def unknown_settings(self) -> dict[str, Any]:
         """Keys of the config of which nobody knows what they do, and their values."""
-        known = self._keys.known | set(self.options)
+        known = self._keys.known | {key.name for key in self._keys.matter if key.asked}
         return {name: value for name, value in self.config.items() if name not in known}
 
     # ------------------------------------------------------------------------------- names

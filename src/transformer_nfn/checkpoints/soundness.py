@@ -8,7 +8,7 @@ from transformer_nfn.checkpoints.family import Family, Matrix
 from transformer_nfn.checkpoints.files.tensors import TensorFiles
 from transformer_nfn.checkpoints.layout import Layout, bias_shape, stored_names, weight_shape
 from transformer_nfn.checkpoints.settings.values import Settings
-from transformer_nfn.space import BlockSpec, Inputs
+from transformer_nfn.space import BlockSpec, ClassToken, Inputs, Patches, PatchPositions
 
 MAX_BLOCKS = 4096
 MAX_EXPERTS = 4096
@@ -194,6 +194,30 @@ def check_writers(files: TensorFiles, family: Family, names: Collection[str]) ->
             raise CheckpointError(f"{files.path}: {name} has no rows")
     if family.inputs is Inputs.VECTORS and len(names) not in (0, len(family.writers)):
         raise CheckpointError(f"{files.path} has {' and '.join(names)}, and not the other half")
+
+
+def check_places(
+    files: TensorFiles, family: Family, settings: Settings, name: Callable[[str], str]
+) -> None:
+    """There is a vector for each patch of an image of this size, and for each token before them.
+
+    Args:
+        files: The tensors.
+        family: What they are.
+        settings: The size of images.
+        name: The name of a tensor outside the blocks as it is in this file.
+    """
+    first = [step for step in family.embeddings if isinstance(step, ClassToken)]
+    kernels = [name(step.weight) for step in family.embeddings if isinstance(step, Patches)]
+    for step in family.embeddings:
+        if isinstance(step, PatchPositions) and kernels:
+            side = settings.size("image") // max(1, _shape(files, kernels[0])[-1])
+            places, wanted = _shape(files, name(step.name))[-2], side * side + len(first)
+            if places != wanted:
+                raise CheckpointError(
+                    f"{files.path}: {name(step.name)} has {places} places; an image of "
+                    f"{settings.size('image')} has {wanted} with the tokens before it"
+                )
 
 
 def check_stream(files: TensorFiles, axes_by_name: Mapping[str, str], D: int) -> None:

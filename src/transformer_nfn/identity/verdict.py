@@ -12,9 +12,10 @@ from transformer_nfn.checkpoints import Checkpoint, CheckpointError
 from transformer_nfn.identity.bytewise import Sameness, same_numbers
 from transformer_nfn.identity.comparing.names import unit_name
 from transformer_nfn.identity.comparing.outcome import Match
+from transformer_nfn.identity.comparing.residuals import Residual
 from transformer_nfn.identity.elements.element import NetElement
 from transformer_nfn.identity.matching.networks import element_of, match
-from transformer_nfn.identity.running.confirmation import BLURRED, Agreement, confirm
+from transformer_nfn.identity.running.confirmation import Agreement, confirm
 from transformer_nfn.identity.running.function import check_runnable
 from transformer_nfn.identity.running.inputs import fresh_seed
 from transformer_nfn.identity.running.witness import (
@@ -32,6 +33,8 @@ _CHUNK = 2**22
 _DRAWS = 3
 #: Tokens of an input where settings differ: positions tell far tokens apart, not near ones.
 _FAR = 512
+#: A residual that is no number of roundings.
+_BEYOND_MEASURE = 1e100
 
 
 class Answer(Enum):
@@ -223,11 +226,8 @@ def _confirmed(
     verdict = replace(verdict, agreement=agreement)
     if agreement.holds:
         return verdict
-    if agreement.rounding > BLURRED:
-        reason = (
-            f"rounding alone changes the outputs by {agreement.rounding:.0%}, so that they cannot "
-            f"be compared"
-        )
+    if agreement.blurred is not None:
+        reason = f"{agreement.blurred}, so that they cannot be compared"
         return replace(verdict, answer=Answer.UNDECIDED, element=None, reason=reason)
     reason = (
         f"all weights agree to rounding, but on {agreement.inputs} inputs the outputs are apart by "
@@ -266,10 +266,7 @@ def _with_witness(
     if found is not None:
         place, residual = found.failures[0]
         where = unit_name(theirs, place, residual)
-        reason = (
-            f"no symmetry explains {where}: off by {residual.value:.2g} times what rounding does, "
-            f"{residual.limit:.2g} at most would be rounding"
-        )
+        reason = f"no symmetry explains {where}: {_how_far(residual)}"
         tokens, positions = _suspects(found, theirs)
         distances = tuple(found.distances)
     else:
@@ -299,6 +296,15 @@ def _with_witness(
         reason=f"{reason}, but on {_DRAWS} draws of inputs the outputs differ by at most "
         f"{witness.overall:.1f} times what rounding does, on one by {witness.ratio:.1f} "
         f"({BEYOND:.0f} and {BEYOND_ON_ONE:.0f} would be a difference)",
+    )
+
+
+def _how_far(residual: Residual) -> str:
+    if residual.value > _BEYOND_MEASURE:
+        return "it is 0 in one of them and not in the other, which no rounding does"
+    return (
+        f"off by {residual.value:.2g} times what rounding does, {residual.limit:.2g} at most would "
+        f"be rounding"
     )
 
 

@@ -19,7 +19,8 @@ _KEYS = replace(
     QWEN2_KEYS,
     classes="Mixtral",
     matter=(
-        *(key for key in QWEN2_KEYS.matter if key.to != "groups"),
+        *(key for key in QWEN2_KEYS.matter if key.to not in ("groups", "eps")),
+        Key("rms_norm_eps", "eps", float, 1e-5),
         Key("num_key_value_heads", "groups", int, 8, null=True),
         Key("num_experts_per_tok", "sizes.chosen", int, 2),
         Key("layer_types", "flags", list, None),

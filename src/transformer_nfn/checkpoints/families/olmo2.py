@@ -4,17 +4,19 @@ from dataclasses import replace
 
 from transformer_nfn.checkpoints.families.llama import LLAMA, LLAMA_KEYS, MLP, rotary_block
 from transformer_nfn.checkpoints.family import Matrix
-from transformer_nfn.checkpoints.settings.keys import Biases, Joint, Key
+from transformer_nfn.checkpoints.settings.keys import Biases, Joint, Key, padding
 from transformer_nfn.checkpoints.settings.rotary import ROPE, read_rope
 from transformer_nfn.checkpoints.settings.values import Settings
 from transformer_nfn.space import Block
 
+_OTHERS = ("rms_norm_eps", "pretraining_tp", "pad_token_id")
 _KEYS = replace(
     LLAMA_KEYS,
     classes="Olmo2",
     matter=(
-        *(key for key in LLAMA_KEYS.matter if key.to != "eps" and key.name != "pretraining_tp"),
+        *(key for key in LLAMA_KEYS.matter if key.name not in _OTHERS),
         Key("rms_norm_eps", "eps", float, 1e-5),
+        padding(1),
     ),
     joint=(Joint(ROPE, "rope", lambda config, _: read_rope(config, 2048)),),
     biases=(LLAMA_KEYS.biases[0], Biases(MLP, there=False)),

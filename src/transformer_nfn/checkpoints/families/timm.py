@@ -18,7 +18,20 @@ _KEYS = Keys(
         Key("in_chans", "sizes.colours", int, 3),
         Key("architecture", "flags", str, None),
     ),
-    supported={"global_pool": "token"},
+    # In timm's own config.json what was asked for beside the architecture stands in model_args.
+    supported={
+        "model_args": None,
+        "global_pool": "token",
+        "class_token": True,
+        "qk_norm": False,
+        "pre_norm": False,
+        "no_embed_class": False,
+        "fc_norm": None,
+        "final_norm": True,
+        "norm_layer": None,
+        "init_values": None,
+        "reg_tokens": 0,
+    },
     sizes={
         "embed_dim": "D",
         "num_features": "D",
@@ -53,5 +66,14 @@ TIMM_VIT = Family(
     ),
     readers=(Reader("head", own=True, token=0),),
     # What is averaged, taught or put between is another function.
-    refused=("fc_norm.", "norm_pre.", "pre_logits.", "dist_token", "head_dist.", "reg_token"),
+    refused=(
+        "attn_pool.",
+        "dist_token",
+        "fc_norm.",
+        "head_dist.",
+        "norm_pre.",
+        "patch_embed.norm.",
+        "pre_logits.",
+        "reg_token",
+    ),
 )

@@ -24,6 +24,7 @@ _KEYS = Keys(
         Key("tokens", "sizes.tokens", int, 16),
     ),
     sizes={"d_model": "D", "dim_feedforward": "D_A", "num_layers": "blocks"},
+    supported={"norm_first": False},
     biases=(Biases(_BIASES, there=True, key="bias"),),
     harmless=frozenset(("batch_first", "dropout", "enable_nested_tensor", "mask_check")),
 )
@@ -59,7 +60,7 @@ TORCH_ENCODER = Family(
 TORCH_ENCODER_NORM_FIRST = replace(
     TORCH_ENCODER,
     name="torch-encoder-norm-first",
-    keys={"torch-encoder-norm-first": _KEYS},
+    keys={"torch-encoder-norm-first": replace(_KEYS, supported={"norm_first": True})},
     block_of=plain_block,
     last_norm="norm",
     refused=(),

@@ -24,6 +24,8 @@ ACTIVATIONS: Mapping[str, str] = {
     "swish": "silu",
 }
 _LARGEST = 2**31 - 1
+#: Values of a key that all say nothing.
+_NOTHING: tuple[Any, ...] = (None, {}, [])
 
 
 @dataclass(frozen=True)
@@ -195,7 +197,7 @@ def setting(config: Mapping[str, Any], key: Key) -> Any:
         raise CheckpointError(f"config.json says {words}, which mean the same; remove one of them")
     if not stated:
         if key.default is not REQUIRED:
-            return key.default
+            return key.same.get(key.default, key.default) if key.kind is str else key.default
         raise CheckpointError(
             f"{key.name} is not known: it stands in no tensor; give the folder's config.json with "
             f"--config, or --set {key.name}=…"
@@ -231,9 +233,9 @@ def _refuse(config: Mapping[str, Any], supported: Mapping[str, Any]) -> None:
     """Stop at settings that make another function of the same tensors than the one we know."""
     for name, value in supported.items():
         stated = config.get(name, value)
-        # 0 and False are equal; null and an empty table both say nothing.
+        # 0 and False are equal; null and an empty table or list say nothing.
         same = type(stated) is type(value) and stated == value
-        if not same and not (value in (None, {}) and stated in (None, {})):
+        if not same and not (value in _NOTHING and stated in _NOTHING):
             raise CheckpointError(
                 f"config.json has {name}={stated!r:.60}; only {value!r} is supported"
             )

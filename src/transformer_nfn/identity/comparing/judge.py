@@ -6,6 +6,7 @@ the same way. Embeddings and heads are read in slices.
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from math import inf
 from types import MappingProxyType
 
 import torch
@@ -21,13 +22,16 @@ from transformer_nfn.identity.comparing.outside import ROWS, classifier, row_sli
 from transformer_nfn.identity.comparing.residuals import Residual, judged, judged_units
 from transformer_nfn.identity.comparing.rounding import jittered, spread
 from transformer_nfn.identity.comparing.units import (
+    NOTHING,
     Units,
     both,
     expected_product_squares,
     expected_squares,
     in_order_of,
+    lone_constants,
     product_squares,
     squared_distances,
+    squared_sizes,
     with_units_of,
 )
 from transformer_nfn.identity.comparing.variance import block_variances, norm_variances, with_spread
@@ -41,6 +45,8 @@ _SUSPICIOUS = 2.0
 #: Words that both networks are run on whatever else is drawn: those whose rows changed by the
 #: largest part of their size. A norm makes a whole token of a row that is almost nothing.
 _WORDS = 64
+#: So many times what rounding leaves of a constant it must be at most, where the other has none.
+_MADE = 2.0
 #: The smallest rows among them, each the first of a sequence: padding is a row of zeros, and then
 #: the next norm sees only what the first block adds to it.
 _SMALLEST = 2
@@ -112,6 +118,7 @@ class BlockPair:
         variances: Of both.
         raw: The second as it is stored.
         norms: Those that the second reads.
+        exact_zeros: The variances of the first (0) or second (1), where a stored 0 is exact.
         rounded: For the number of a draw both blocks less what they are when their files are
             rounded once more, at random.
     """
@@ -123,6 +130,7 @@ class BlockPair:
     variances: tuple[WeightBatch, WeightBatch]
     raw: WeightBatch
     norms: tuple[Norm, Norm]
+    exact_zeros: Callable[[int], WeightBatch]
     rounded: Callable[[int], tuple[WeightBatch, WeightBatch]]
 
     @staticmethod
@@ -145,6 +153,7 @@ class BlockPair:
             (block_variances(ours, number), block_variances(theirs, number)),
             raw,
             norms,
+            lambda side: block_variances((ours, theirs)[side], number, exact_zeros=True),
             rounded,
         )
 
@@ -175,6 +184,8 @@ def compare_block(
         expected_squares(pair.theirs, with_spread(pair.variances[1], pair.theirs, known)),
     )
     squares = squared_distances(moved, pair.theirs)
+    for kind in _made_of_nothing(pair, moved):
+        found.note(pair.place, Residual(kind, None, inf, 1.0))
     suspected: dict[str, Collection[int]] = {}
     for residual in judged_units(squares, expected, pair.theirs.spec):
         beyond = not residual.ratio <= 1
@@ -194,6 +205,22 @@ def compare_block(
             found.note(pair.place, residual)
     if suspected:
         found.repaired[pair.number] = with_units_of(pair.theirs, moved, suspected)
+
+
+def _made_of_nothing(pair: BlockPair, moved: WeightBatch) -> list[str]:
+    """Kinds of constants that one block has none of and the other has, however small.
+
+    Rounding makes nothing of something small, and what is left where a bias cancels the shift of a
+    norm; but something of a stored 0 it does not make. A token of zeros sees nothing else, and the
+    norms that follow make a whole token of it.
+    """
+    found = []
+    for kind, side in lone_constants(moved, pair.theirs).items():
+        block = (pair.ours, pair.theirs)[side]
+        left = expected_squares(block, pair.exact_zeros(side))[kind].sum()
+        if squared_sizes(block)[kind].sum() > _MADE**2 * left:
+            found.append(kind)
+    return found
 
 
 def _rounding(
@@ -279,8 +306,11 @@ class _Rows:
 
     def weigh(self, ours: Tensor, theirs: Tensor) -> None:
         """Note the sizes of the rows that were added, in the file where they are larger."""
-        sizes = (rows.square().sum(dim=1) for rows in (ours, theirs))
-        self._sizes.append(torch.maximum(*sizes))
+        one, two = (rows.square().sum(dim=1) for rows in (ours, theirs))
+        self._sizes.append(torch.maximum(one, two))
+        # No rounding makes something of nothing: a norm would make a whole token of it.
+        lone = (one <= NOTHING**2) != (two <= NOTHING**2)
+        self._squares[-1] = torch.where(lone, torch.inf, self._squares[-1])
 
     def suspects(self, count: int) -> tuple[int, ...]:
         """The smallest rows, and those that changed by the largest part of their size."""

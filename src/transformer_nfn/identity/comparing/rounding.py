@@ -42,9 +42,9 @@ def spread(tensor: Tensor) -> Tensor:
     return torch.maximum(last_digit(tensor) / 12**0.5, ARITHMETIC * tensor.double().abs())
 
 
-def spread_of(checkpoint: Checkpoint) -> Checkpoint:
-    """The checkpoint with `spread` in the place of its numbers."""
-    return _with_files(checkpoint, _Spread(checkpoint.files))
+def spread_of(checkpoint: Checkpoint, *, exact_zeros: bool = False) -> Checkpoint:
+    """The checkpoint with `spread` in the place of its numbers; of a stored 0 it may be 0."""
+    return _with_files(checkpoint, _Spread(checkpoint.files, exact_zeros))
 
 
 def jittered(checkpoint: Checkpoint, *, seed: int) -> Checkpoint:
@@ -74,14 +74,18 @@ class _Spread(TensorFiles):
 
     values = False
 
-    def __init__(self, files: TensorFiles) -> None:
+    def __init__(self, files: TensorFiles, exact_zeros: bool) -> None:
         self.__dict__.update(files.__dict__)  # the same open files
+        self._exact_zeros = exact_zeros
 
     def read(self, name: str) -> Tensor:
-        return spread(super().read(name))
+        return self._spread(super().read(name))
 
     def slice(self, name: str, first: int, last: int) -> Tensor:  # and rows and chunks by it
-        return spread(super().slice(name, first, last))
+        return self._spread(super().slice(name, first, last))
+
+    def _spread(self, tensor: Tensor) -> Tensor:
+        return spread(tensor) * (tensor != 0) if self._exact_zeros else spread(tensor)
 
 
 class _Jittered(TensorFiles):

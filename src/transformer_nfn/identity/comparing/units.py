@@ -14,6 +14,8 @@ from transformer_nfn.space import WeightBatch
 
 #: A number for each unit, by the kind of unit: ``"Q K"``, ``"V O"``, ``"A"``, ``"up down"``, …
 Units = dict[str, Tensor]
+#: What float64 leaves of a 0 when means are taken away and the like.
+NOTHING = 1e-12
 #: P and R of a product P Rᵀ, or the variances of both.
 Factors = tuple[Tensor, ...]
 
@@ -27,6 +29,31 @@ def squared_distances(ours: WeightBatch, theirs: WeightBatch) -> Units:
             found[kind] = product_squares(a, b, pairs=unit.pairs)
         else:
             found[kind] = (a[0] - b[0]).square().sum(dim=-2).squeeze(-1)
+    return found
+
+
+def lone_constants(ours: WeightBatch, theirs: WeightBatch) -> dict[str, int]:
+    """Kinds of constants that are 0 in all of one of two blocks; which one has something."""
+    found = {}
+    for kind, unit in theirs.spec.block.units.items():
+        if unit.constant:
+            sizes = [unit.factors(_block(block))[0].abs().max() for block in (ours, theirs)]
+            nothing = [bool(size <= NOTHING) for size in sizes]
+            if nothing[0] != nothing[1]:
+                found[kind] = nothing.index(False)
+    return found
+
+
+def squared_sizes(block: WeightBatch) -> Units:
+    """The square of each unit."""
+    weights, found = _block(block), {}
+    for kind, unit in block.spec.block.units.items():
+        given = unit.factors(weights)
+        if len(given) == 2:
+            nothing = torch.zeros_like(given[0]), given[1]
+            found[kind] = product_squares((given[0], given[1]), nothing, pairs=unit.pairs)
+        else:
+            found[kind] = given[0].square().sum(dim=-2).squeeze(-1)
     return found
 
 

@@ -22,14 +22,21 @@ from transformer_nfn.identity.elements.canonical import (
 from transformer_nfn.space import WeightBatch
 
 
-def block_variances(checkpoint: Checkpoint, number: int) -> WeightBatch:
+def block_variances(
+    checkpoint: Checkpoint, number: int, *, exact_zeros: bool = False
+) -> WeightBatch:
     """The variance of each canonical weight of a block.
 
     The bias row of a reader (Q, K, V, gate, up) is the last one, as in the canonical weights.
+
+    Args:
+        checkpoint: The file.
+        number: Which block.
+        exact_zeros: Whether a stored 0 is one; else something smaller may have become of it.
     """
     batch = checkpoint.block(number)
     block = {name: tensor[0, 0, 0] for name, tensor in batch.tensors.items()}
-    off = spread_of(checkpoint)
+    off = spread_of(checkpoint, exact_zeros=exact_zeros)
     variances = {
         name: tensor[0, 0, 0].square() for name, tensor in off.block(number).tensors.items()
     }

@@ -15,7 +15,7 @@ from torch import Tensor
 from transformer_nfn.checkpoints import Checkpoint
 from transformer_nfn.identity.running.function import run, run_roundings
 from transformer_nfn.identity.running.inputs import draw_inputs
-from transformer_nfn.identity.running.jumps import jumping, without_jumps
+from transformer_nfn.identity.running.jumps import turning, without_jumps
 
 #: Times of what rounding does to the outputs, all inputs together: below AGREE they agree, above
 #: APART they are different functions, between the two nothing is decided. Honest copies are at
@@ -27,6 +27,8 @@ AGREE_ON_ONE = 9.0
 APART_ON_ONE = 18.0
 #: Where rounding itself moves the outputs by this part of their size, nothing can be confirmed.
 BLURRED = 0.25
+#: The same where it turns this part of the choices between experts.
+TURNED = 0.1
 #: Inputs that the most different ones are chosen from, as a multiple of those that are judged.
 _POOL = 2
 #: Roundings of each file; more where few outputs would make a chance of it, and where what few
@@ -54,6 +56,7 @@ class Agreement:
         difference: How far the outputs are apart, as a part of their size.
         inputs: How many sequences, images or sets of patches were run.
         seed: The inputs come from it.
+        turned: Which part of all choices, of experts, rounding turns.
     """
 
     ratio: float
@@ -62,18 +65,28 @@ class Agreement:
     difference: float
     inputs: int
     seed: int
+    turned: float = 0.0
+
+    @property
+    def blurred(self) -> str | None:
+        """Why nothing can be confirmed, if so."""
+        if self.rounding > BLURRED:
+            return f"rounding alone changes the outputs by {self.rounding:.0%}"
+        if self.turned > TURNED:
+            return f"rounding alone turns {self.turned:.0%} of the choices between experts"
+        return None
 
     @property
     def holds(self) -> bool:
         """Whether rounding explains all that was seen."""
         close = self.ratio <= AGREE and self.ratio_on_one <= AGREE_ON_ONE
-        return close and self.rounding <= BLURRED
+        return close and self.blurred is None
 
     @property
     def refuted(self) -> bool:
         """Whether rounding does not explain it by far."""
         apart = self.ratio > APART or self.ratio_on_one > APART_ON_ONE
-        return apart and self.rounding <= BLURRED
+        return apart and self.blurred is None
 
 
 @torch.no_grad()
@@ -111,12 +124,9 @@ def confirm(
         found = agreement(0, _JITTERS)
         if not (found.ratio <= _CLEAR and found.ratio_on_one <= _CLEAR_ON_ONE):
             found = agreement(_JITTERS, MANY_JITTERS)
-    jumps = [
-        jumping(checkpoint, inputs, seed)
-        for checkpoint, smooth in zip(given, (ours, theirs), strict=True)
-        if checkpoint is not smooth
-    ]
-    return replace(found, rounding=max([found.rounding, *jumps]))
+    if given == (ours, theirs):  # they choose nothing
+        return found
+    return replace(found, turned=max(turning(each, inputs, seed) for each in given))
 
 
 def _compared(

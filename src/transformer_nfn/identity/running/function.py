@@ -89,8 +89,16 @@ def run_each(
     checkpoints: Sequence[Checkpoint],
     inputs: Tensor,
     blocks: Mapping[int, WeightBatch] | None = None,
+    choices: list[Tensor] | None = None,
 ) -> dict[str, Float[Tensor, "n s ..."]]:
-    """The same for several networks of one shape and one config at a time."""
+    """The same for several networks of one shape and one config at a time.
+
+    Args:
+        checkpoints: The networks.
+        inputs: As for `run`.
+        blocks: As for `run`.
+        choices: Where to note what parts choose, in the order in which they do.
+    """
     one = checkpoints[0]
     halves, eps = one.spec.block.halves, one.settings.eps
     stream = torch.stack([embed(checkpoint, inputs) for checkpoint in checkpoints])  # n s t x
@@ -111,6 +119,8 @@ def run_each(
         before = n
         for place, half in enumerate(halves):
             given_n = before if one.spec.block.parallel else stream if half.raw else n
+            if choices is not None and (made := half.part.choices(w, given_n)) is not None:
+                choices.append(made)
             written = half.multiplier * half.part(w, given_n, number)
             stream = stream + written if half.skip else written
             n = norm(stream, eps)

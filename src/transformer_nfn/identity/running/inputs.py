@@ -14,6 +14,8 @@ from transformer_nfn.space import Inputs, Positions, Table, TokenTypes, Words
 TOKENS = 64
 #: Sequences, images or sets of patches of one comparison.
 SEQUENCES = 16
+#: Sets of vectors whose first is 0.
+_ZEROS = 2
 #: Multiplications that one run of a network may cost; larger networks see fewer sequences.
 _COST = 3e11
 
@@ -52,7 +54,9 @@ def draw_inputs(
     if family.inputs is Inputs.VECTORS:
         width = ours.files.entry(next(iter(ours.writers))).shape[0] if ours.writers else ours.D
         vectors = (count or 4 * SEQUENCES, settings.size("tokens"), width)
-        return torch.randn(vectors, generator=generator)
+        drawn = torch.randn(vectors, generator=generator)
+        drawn[:_ZEROS, 0] = 0  # a token of zeros sees only what is added to it
+        return drawn
     words = _rows(Words, ours, theirs)
     length = min(length, _rows(Positions, ours, theirs) or length)
     count = count or _affordable(ours, length)

@@ -13,7 +13,8 @@ import torch
 from torch import Tensor
 
 from transformer_nfn.checkpoints import Checkpoint
-from transformer_nfn.identity.running.function import run, run_roundings
+from transformer_nfn.identity.comparing.rounding import jittered
+from transformer_nfn.identity.running.function import run_each
 from transformer_nfn.space import BlockSpec
 
 
@@ -28,11 +29,13 @@ def without_jumps(checkpoint: Checkpoint) -> Checkpoint:
     return smooth
 
 
-def jumping(checkpoint: Checkpoint, inputs: Tensor, seed: int) -> float:
-    """What rounding does to the outputs, jumps and all, as a part of their size."""
-    exact = run(checkpoint, inputs)
-    (moved,) = run_roundings(checkpoint, inputs, [seed])
-    parts = [
-        (moved[head] - out).norm() / out.norm().clamp_min(1e-300) for head, out in exact.items()
-    ]
-    return float(torch.stack(parts).max())
+@torch.no_grad()
+def turning(checkpoint: Checkpoint, inputs: Tensor, seed: int) -> float:
+    """Which part of all choices rounding turns, or are ties."""
+    exact: list[Tensor] = []
+    moved: list[Tensor] = []
+    run_each([checkpoint], inputs, choices=exact)
+    run_each([jittered(checkpoint, seed=seed)], inputs, choices=moved)
+    # NaN, a tie, is equal to nothing.
+    turned = [(one != two).any(dim=-1).double() for one, two in zip(exact, moved, strict=True)]
+    return float(torch.stack(turned).mean()) if turned else 0.0

@@ -166,7 +166,7 @@ class Attention(Part):
 
         found = {"V O": Unit(("V", "O"), labels, values)}
         if self.bias_row:  # a token of zeros sees nothing else, and a norm makes a whole one of it
-            found["bV O"] = Unit(("V", "O"), labels, constants, single=True)
+            found["bV O"] = Unit(("V", "O"), labels, constants, single=True, constant=True)
         if self.normed:  # a norm stands between queries and keys, so each is seen by itself
             if self.bias_row:
                 found |= {f"b{name}": self._bias_unit(name) for name in "QK"}
@@ -190,7 +190,11 @@ class Attention(Part):
     def _bias_unit(self, name: str) -> Unit:
         """The bias row of queries or keys."""
         labels = ("g", "m") if self.grouped and name == "Q" else ("g",) if self.grouped else ("h",)
-        return Unit((name,), labels, lambda w: (w[name][..., -1, :].unsqueeze(-1),), single=True)
+
+        def bias(w: Mapping[str, Tensor]) -> tuple[Tensor]:
+            return (w[name][..., -1, :].unsqueeze(-1),)
+
+        return Unit((name,), labels, bias, single=True, constant=True)
 
     @property
     def gains(self) -> tuple[str, ...]:

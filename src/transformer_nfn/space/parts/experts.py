@@ -15,6 +15,8 @@ from transformer_nfn.space.parts.part import FUNCTION_ONLY, STREAM, WITH_BIAS_RO
 #: Scores are nearer than this for a choice that is made gradually: far more than rounding moves
 #: them by, in 16 bits too, and less than they usually are apart.
 _GRADUAL = 0.25
+#: Scores that are no further apart than float64 knows them.
+_TIED = 1e-12
 
 
 @dataclass(frozen=True)
@@ -88,9 +90,13 @@ class Experts(Part):
             "gate": Unit(("gate",), ("u", "a"), lambda w: (w["gate"].movedim(1, 2).unsqueeze(-1),)),
             "up down": Unit(("up", "down"), ("u", "a"), both),
             "bgate": Unit(
-                ("gate",), ("u", "a"), lambda w: (w["gate"][:, -1, :, None, None],), single=True
+                ("gate",),
+                ("u", "a"),
+                lambda w: (w["gate"][:, -1, :, None, None],),
+                single=True,
+                constant=True,
             ),
-            "bup down": Unit(("up", "down"), ("u", "a"), constants, single=True),
+            "bup down": Unit(("up", "down"), ("u", "a"), constants, single=True, constant=True),
         }
 
     @staticmethod
@@ -114,6 +120,19 @@ class Experts(Part):
         last = scores.topk(self.chosen + 1, dim=-1).values[..., -2:]
         middle = last.mean(dim=-1, keepdim=True)
         return ((scores - middle) / self.width + 0.5).clamp(0, 1)
+
+    def choices(
+        self, w: Mapping[str, Tensor], x: Float[Tensor, "n *s t x"]
+    ) -> Float[Tensor, "n *s t u"] | None:
+        """The experts of each token; of a tie that of a loader depends on their order."""
+        scores = per_net(with_bias_row(x), w["router"])
+        if self.chosen == scores.shape[-1]:
+            return None
+        last = scores.topk(self.chosen + 1, dim=-1).values[..., -2:]
+        tied = last.diff(dim=-1).abs() <= _TIED * scores.abs().amax(dim=-1, keepdim=True)
+        something = (x != 0).any(dim=-1, keepdim=True)  # else all experts write the same: nothing
+        sharp = replace(self, width=0.0)._chosen(scores)
+        return torch.where(tied & something, torch.nan, sharp)
 
     def without_jumps(self) -> "Experts":
         """Experts that are almost as good count both."""

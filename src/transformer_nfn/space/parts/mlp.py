@@ -82,16 +82,25 @@ class Mlp(Part):
         """What a neuron reads and what it writes; where a scale may move, their product."""
         bias = {"bB": row_unit("bB")} | {name: number_unit(name) for name in self.gains}
         if self._scale:
-            return {"A B": Unit(("A", "bA", "B"), ("a",), self._both)} | bias
+            return {
+                "A B": Unit(("A", "bA", "B"), ("a",), self._both),
+                "bA B": Unit(("bA", "B"), ("a",), self._constants, single=True, constant=True),
+            } | bias
         return {
             "A": Unit(("A",), ("a",), lambda w: (w["A"].T.unsqueeze(-1),)),
-            "bA": Unit(("bA",), ("a",), lambda w: (w["bA"][:, None, None],), single=True),
+            "bA": Unit(
+                ("bA",), ("a",), lambda w: (w["bA"][:, None, None],), single=True, constant=True
+            ),
             "B": Unit(("B",), ("a",), lambda w: (w["B"].unsqueeze(-1),)),
         } | bias
 
     def _both(self, w: Mapping[str, Tensor]) -> tuple[Tensor, Tensor]:
         reads = torch.cat([w["A"].movedim(0, 1), w["bA"].unsqueeze(-2)], dim=-2)
         return reads, w["B"].mT  # a x 1, a x 1
+
+    def _constants(self, w: Mapping[str, Tensor]) -> tuple[Tensor, Tensor]:
+        reads, writes = self._both(w)
+        return reads[:, -1:], writes
 
     def with_unit_output(self, w: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """|B|² + |bB|² gets 1."""
@@ -197,10 +206,11 @@ class GatedMlp(Part):
             "up down": Unit(("up", "down"), ("a",), both),
         }
         if self.bias_row:  # all that a token of zeros sees
+            gates = {"single": True, "constant": True}
             found["bgate"] = Unit(
-                ("gate",), ("a",), lambda w: (w["gate"][-1][:, None, None],), single=True
+                ("gate",), ("a",), lambda w: (w["gate"][-1][:, None, None],), **gates
             )
-            found["bup down"] = Unit(("up", "down"), ("a",), constants, single=True)
+            found["bup down"] = Unit(("up", "down"), ("a",), constants, **gates)
         found |= {name: number_unit(name) for name in self.gains}
         return found | ({"bdown": row_unit("bdown")} if self.bias_row else {})
 

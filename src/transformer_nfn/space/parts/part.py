@@ -36,6 +36,8 @@ class Unit:
         pairs: The coordinates (j, j + k/2) are complex numbers, each a product and a unit of its
             own.
         single: A unit is one number.
+        constant: What does not depend on the token: all that a token of zeros sees. If all units of
+            the kind are 0 in one network and not in another, a norm may make any size of it.
     """
 
     tensors: tuple[str, ...]
@@ -43,11 +45,12 @@ class Unit:
     factors: Callable[[Mapping[str, Tensor]], tuple[Tensor, ...]]
     pairs: bool = False
     single: bool = False
+    constant: bool = False
 
 
 def row_unit(tensor: str) -> Unit:
-    """A vector of the stream, such as the bias of what is written."""
-    return Unit((tensor,), (), lambda w: (w[tensor].unsqueeze(-1),))
+    """The bias of what is written."""
+    return Unit((tensor,), (), lambda w: (w[tensor].unsqueeze(-1),), constant=True)
 
 
 def number_unit(tensor: str) -> Unit:
@@ -129,6 +132,17 @@ class Part(ABC):
         Args:
             label: The axis.
             size: Its length.
+        """
+        return None
+
+    def choices(
+        self, w: Mapping[str, Tensor], x: Float[Tensor, "n *s t x"]
+    ) -> Float[Tensor, "n *s t u"] | None:
+        """What it chooses for each token, 1 or 0; NaN where that is a tie. None if it chooses none.
+
+        Args:
+            w: Its tensors, of n networks.
+            x: What it reads.
         """
         return None
 
