@@ -168,7 +168,8 @@ def picture(curves: dict[str, dict], path: Path) -> None:
     for (net, found), colour in zip(curves.items(), ("tab:blue", "tab:orange"), strict=False):
         points = [i for i, size in enumerate(found["size"]) if size > 0]
         x = [found["size"][i] for i in points]
-        label = f"{net}, {max(found['verdicts'])} verdicts each size"
+        count = max(found["verdicts"])
+        label = f"{net}, {count} verdict{'s' if count > 1 else ''} each size"
         above.plot(x, [found["told"][i] for i in points], "o-", color=colour, label=label)
         below.plot(x, [found["apart"][i] for i in points], "o-", color=colour, label=net)
         if found["size"][0] == 0:
