@@ -18,6 +18,7 @@ from transformer_nfn.checkpoints import FAMILIES as SHIPPED
 from transformer_nfn.checkpoints import Family
 from transformer_nfn.checkpoints.files.header import MAX_HEADER
 from transformer_nfn.checkpoints.layout import Layout
+from transformer_nfn.space import ClassToken, Inputs, PatchPositions
 
 LIMIT = MAX_HEADER  # and of config.json
 SINGLE, INDEX = "model.safetensors", "model.safetensors.index.json"
@@ -102,6 +103,11 @@ def make_base(family: Family, **changes: int) -> Base:
         shapes |= {f"{prefix}{norm}.{part}": stream for part in parts}
     for writer in family.writers:
         shapes[prefix + writer.name] = [sizes[a] for a in writer.axes.split()]
+    # Images are of one patch; a place for it, and for each token before it.
+    tokens = sum(isinstance(step, ClassToken) for step in family.embeddings)
+    for step in family.embeddings:
+        if isinstance(step, PatchPositions):
+            shapes[prefix + step.name] = [sizes["p"], 1 + tokens, *stream]
     if not family.norms:
         shapes |= {"classifier.weight1": [sizes["x"], 3], "classifier.bias1": [3]}
         shapes |= {"classifier.weight2": [3, 2], "classifier.bias2": [2]}
@@ -118,6 +124,8 @@ def make_config(family: Family) -> dict[str, Json]:
         return kind | {"n_head": 2, "n_layer": 2, "architectures": ["GPT2LMHeadModel"]}
     config: dict[str, Json] = kind | {"num_attention_heads": 2, "hidden_act": "gelu"}
     config |= {"num_hidden_layers": 2}
+    if family.inputs is Inputs.IMAGES:
+        config["image_size"] = 1
     if family.name == "llama":
         rope = {"rope_theta": 10000.0, "rope_type": "default"}
         config |= {"num_key_value_heads": 1, "rope_parameters": rope, "tie_word_embeddings": True}
