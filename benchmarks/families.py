@@ -21,7 +21,7 @@ import json
 import shutil
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -93,6 +93,10 @@ def controls(checkpoint: Checkpoint, work: Path) -> Iterator[tuple[str, Path]]:
         packed = checkpoint.pack(0, batch.replace(tensors)).items()
         return name, rewrite(checkpoint, packed, work / name.replace(" ", "-"))
 
+    def rolled(names: Iterable[str]) -> dict[str, Tensor]:
+        """Heads or experts, the first axis of each, in another order."""
+        return {name: batch[name].roll(1, dims=3) for name in names}
+
     if axes["k"].kind is not Kind.LINEAR:
         groups, size = batch["K"].shape[3], checkpoint.spec.size("k")
         M = conditioned(10.0)((groups,), size, generator)
@@ -103,9 +107,7 @@ def controls(checkpoint: Checkpoint, work: Path) -> Iterator[tuple[str, Path]]:
         # So small that the norm's ε counts; nearer to 1 it is almost a symmetry.
         yield changed("scale of a head", {"Q": batch["Q"] * 2**-12})
         if "g" in [index.label for index in block.tensors["nQ"]]:
-            order = torch.arange(batch["K"].shape[3]).roll(1)
-            heads = {name: batch[name].index_select(3, order) for name in "QKVO"}
-            yield changed("heads without the scales of their norms", heads)
+            yield changed("heads without the scales of their norms", rolled("QKVO"))
         signs = torch.ones(checkpoint.spec.size("k"), dtype=torch.float64)
         signs[0] = -1
         yield changed("one sign of a pair", {"Q": batch["Q"] * signs, "K": batch["K"] * signs})
@@ -113,13 +115,9 @@ def controls(checkpoint: Checkpoint, work: Path) -> Iterator[tuple[str, Path]]:
         scaled = {"A": batch["A"] * 2, "bA": batch["bA"] * 2, "B": batch["B"] / 2}
         yield changed("scale of neurons", scaled)
     if "h" in axes and axes["h"].kind is Kind.FREE:
-        order = torch.arange(checkpoint.spec.size("h")).roll(1)
-        heads = {name: batch[name].index_select(3, order) for name in "QKVO"}
-        yield changed("order of heads", heads)
+        yield changed("order of heads", rolled("QKVO"))
     if "u" in axes:
-        order = torch.arange(checkpoint.spec.size("u")).roll(1)
-        experts = {name: batch[name].index_select(3, order) for name in ("gate", "up", "down")}
-        yield changed("experts without the router", experts)
+        yield changed("experts without the router", rolled(("gate", "up", "down")))
         router = batch["router"].clone()
         router[..., 0] += router.square().mean().sqrt()
         yield changed("shift of one expert's scores", {"router": router})

@@ -149,9 +149,8 @@ def rounding_levels(
         exact = flat_outputs(checkpoint, inputs)[head]
         total = torch.zeros(len(inputs), dtype=torch.float64)
         for jitter in range(jitters):
-            moved = flat_outputs(jittered(checkpoint, _SEED + 1000 * jitters + jitter), inputs)[
-                head
-            ]
+            rounded = jittered(checkpoint, _SEED + 1000 * jitters + jitter)
+            moved = flat_outputs(rounded, inputs)[head]
             total += (moved - exact).square().sum(dim=1)
         found.append(total / jitters)
     return torch.stack(found).amax(dim=0)

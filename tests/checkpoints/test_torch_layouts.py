@@ -168,3 +168,9 @@ def test_a_vit_of_timm(tmp_path: Path) -> None:
     ):
         with pytest.raises(CheckpointError, match=words):
             Checkpoint(tmp_path / "a", options=said | wrong)
+    with Checkpoint(tmp_path / "a", options=said) as ours:
+        flat = {name: ours.files.read(name) for name in ours.files}
+    (tmp_path / "flat").mkdir()
+    save_file(flat | {"pos_embed": torch.zeros(24)}, tmp_path / "flat" / "model.safetensors")
+    with pytest.raises(CheckpointError, match="3 axes were expected"):
+        Checkpoint(tmp_path / "flat", options=said)

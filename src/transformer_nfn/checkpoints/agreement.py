@@ -39,10 +39,9 @@ def check_owned(files: TensorFiles, family: Family, stem: str, owned: Collection
 
 def check_refused(files: TensorFiles, family: Family, prefix: str) -> None:
     """No tensor of a head that the family does not read: others would then read something else."""
+    refused = tuple(before + name for name in family.refused for before in ("", prefix))
     for name in files:
-        if name.startswith(family.refused or "\0") or (
-            name.removeprefix(prefix).startswith(family.refused or "\0")
-        ):
+        if name.startswith(refused or "\0"):
             raise CheckpointError(
                 f"{files.path}: {name[:100]!r} belongs to a kind of {family.name} that is not read"
             )
@@ -59,9 +58,8 @@ def check_options(
         keys: The table of its model.
         kind: Its model_type.
     """
-    read = keys.known | {key.name for key in keys.matter if key.asked} | {"model_type"}
     for name in options:
-        if name not in read and name not in stated:
+        if name not in keys.sayable and name not in stated:
             raise CheckpointError(
                 f"--set {name[:60]!s}: {kind} has no such setting; `tnfn families {kind}` lists "
                 f"those it reads"

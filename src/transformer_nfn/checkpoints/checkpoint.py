@@ -128,11 +128,11 @@ class Checkpoint:
         if not self.writers and self.family.inputs is not Inputs.VECTORS:
             raise CheckpointError(f"{self.path} has no embedding")
         soundness.check_writers(self.files, self.family, self.writers)
-        soundness.check_places(self.files, self.family, self.settings, self.name)
         heads = self.heads.values()
         outside = {name: writer.axes for name, writer in self.writers.items()}
         outside |= {head.weight: "o x" for head in heads}
         soundness.check_stream(self.files, outside, self.D)
+        soundness.check_places(self.files, self.family, self.settings, self.name)
         for head in heads:
             if head.bias:
                 soundness.check_head_bias(self.files, head.weight, head.bias)
@@ -197,7 +197,7 @@ class Checkpoint:
     @property
     def unknown_settings(self) -> dict[str, Any]:
         """Keys of the config of which nobody knows what they do, and their values."""
-        known = self._keys.known | {key.name for key in self._keys.matter if key.asked}
+        known = self._keys.sayable
         return {name: value for name, value in self.config.items() if name not in known}
 
     # ------------------------------------------------------------------------------- names

@@ -41,18 +41,22 @@ def _block(settings: Settings) -> Block:
     return rotary_block(settings, mlp=experts)
 
 
-_MOE = "block_sparse_moe."
+def expert_matrices(stem: str, gate: str, up: str, down: str) -> tuple[Matrix, ...]:
+    """A router, and of each expert three matrices, of which each network has names of its own."""
+    each = f"{stem}experts.{{}}."
+    return (
+        Matrix(f"{stem}gate.weight", ("router",), "u x"),
+        Matrix(f"{each}{gate}.weight", ("gate",), "u a x"),
+        Matrix(f"{each}{up}.weight", ("up",), "u a x"),
+        Matrix(f"{each}{down}.weight", ("down",), "u x a"),
+    )
+
+
 MIXTRAL = replace(
     LLAMA,
     name="mixtral",
     keys={"mixtral": _KEYS},
-    probes=(*LLAMA.probes, f"layers.0.{_MOE}gate.weight"),
+    probes=(*LLAMA.probes, "layers.0.block_sparse_moe.gate.weight"),
     block_of=_block,
-    matrices=(
-        *LLAMA.matrices[:4],
-        Matrix(f"{_MOE}gate.weight", ("router",), "u x"),
-        Matrix(f"{_MOE}experts.{{}}.w1.weight", ("gate",), "u a x"),
-        Matrix(f"{_MOE}experts.{{}}.w3.weight", ("up",), "u a x"),
-        Matrix(f"{_MOE}experts.{{}}.w2.weight", ("down",), "u x a"),
-    ),
+    matrices=(*LLAMA.matrices[:4], *expert_matrices("block_sparse_moe.", "w1", "w3", "w2")),
 )

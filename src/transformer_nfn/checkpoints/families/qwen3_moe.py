@@ -3,8 +3,8 @@
 from dataclasses import replace
 
 from transformer_nfn.checkpoints.families.llama import rotary_block
+from transformer_nfn.checkpoints.families.mixtral import expert_matrices
 from transformer_nfn.checkpoints.families.qwen3 import QWEN3
-from transformer_nfn.checkpoints.family import Matrix
 from transformer_nfn.checkpoints.settings.keys import Joint, Key
 from transformer_nfn.checkpoints.settings.rotary import ROPE, read_rope
 from transformer_nfn.checkpoints.settings.values import Settings
@@ -60,9 +60,6 @@ QWEN3_MOE = replace(
     block_of=_block,
     matrices=(
         *QWEN3.matrices[:6],
-        Matrix("mlp.gate.weight", ("router",), "u x"),
-        Matrix("mlp.experts.{}.gate_proj.weight", ("gate",), "u a x"),
-        Matrix("mlp.experts.{}.up_proj.weight", ("up",), "u a x"),
-        Matrix("mlp.experts.{}.down_proj.weight", ("down",), "u x a"),
+        *expert_matrices("mlp.", "gate_proj", "up_proj", "down_proj"),
     ),
 )

@@ -20,17 +20,10 @@ _KEYS = Keys(
     ),
     # In timm's own config.json what was asked for beside the architecture stands in model_args.
     supported={
-        "model_args": None,
-        "global_pool": "token",
-        "class_token": True,
-        "qk_norm": False,
-        "pre_norm": False,
-        "no_embed_class": False,
-        "fc_norm": None,
-        "final_norm": True,
-        "norm_layer": None,
-        "init_values": None,
-        "reg_tokens": 0,
+        **dict.fromkeys(("model_args", "fc_norm", "norm_layer", "init_values")),
+        **dict.fromkeys(("qk_norm", "pre_norm", "no_embed_class"), False),
+        **dict.fromkeys(("class_token", "final_norm"), True),
+        **{"global_pool": "token", "reg_tokens": 0},
     },
     sizes={
         "embed_dim": "D",
@@ -48,7 +41,7 @@ TIMM_VIT = Family(
     name="timm-vit",
     keys={"timm-vit": _KEYS},
     prefixes=("",),
-    probes=("blocks.0.attn.qkv.weight", "patch_embed.proj.weight", "cls_token"),
+    probes=("blocks.0.attn.qkv.weight", _PATCHES, "cls_token"),
     block="blocks.{}.",
     block_of=plain_block,
     matrices=(
@@ -67,13 +60,7 @@ TIMM_VIT = Family(
     readers=(Reader("head", own=True, token=0),),
     # What is averaged, taught or put between is another function.
     refused=(
-        "attn_pool.",
-        "dist_token",
-        "fc_norm.",
-        "head_dist.",
-        "norm_pre.",
-        "patch_embed.norm.",
-        "pre_logits.",
-        "reg_token",
+        *("attn_pool.", "dist_token", "fc_norm.", "head_dist."),
+        *("norm_pre.", "patch_embed.norm.", "pre_logits.", "reg_token"),
     ),
 )

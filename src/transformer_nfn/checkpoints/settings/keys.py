@@ -129,6 +129,11 @@ class Keys:
         names |= {bias.key for bias in self.biases if bias.key}
         return HARMLESS | self.harmless | names | {*SUPPORTED, *self.supported, *self.sizes}
 
+    @property
+    def sayable(self) -> frozenset[str]:
+        """All settings that the user may give: these, and those that only the user may say."""
+        return self.known | {key.name for key in self.matter if key.asked}
+
 
 #: In all families: keys of `transformers` that would make another network of the same file.
 SUPPORTED: Mapping[str, Any] = {

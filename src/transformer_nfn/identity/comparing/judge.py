@@ -31,7 +31,6 @@ from transformer_nfn.identity.comparing.units import (
     lone_constants,
     product_squares,
     squared_distances,
-    squared_sizes,
     with_units_of,
 )
 from transformer_nfn.identity.comparing.variance import block_variances, norm_variances, with_spread
@@ -45,11 +44,11 @@ _SUSPICIOUS = 2.0
 #: Words that both networks are run on whatever else is drawn: those whose rows changed by the
 #: largest part of their size. A norm makes a whole token of a row that is almost nothing.
 _WORDS = 64
-#: So many times what rounding leaves of a constant it must be at most, where the other has none.
-_MADE = 2.0
 #: The smallest rows among them, each the first of a sequence: padding is a row of zeros, and then
 #: the next norm sees only what the first block adds to it.
 _SMALLEST = 2
+#: A constant may be so many times what rounding leaves of it, where the other file has none.
+_MADE = 2.0
 
 
 def judge(
@@ -218,7 +217,7 @@ def _made_of_nothing(pair: BlockPair, moved: WeightBatch) -> list[str]:
     for kind, side in lone_constants(moved, pair.theirs).items():
         block = (pair.ours, pair.theirs)[side]
         left = expected_squares(block, pair.exact_zeros(side))[kind].sum()
-        if squared_sizes(block)[kind].sum() > _MADE**2 * left:
+        if squared_distances(block, minus(block, block))[kind].sum() > _MADE**2 * left:
             found.append(kind)
     return found
 

@@ -34,26 +34,13 @@ def squared_distances(ours: WeightBatch, theirs: WeightBatch) -> Units:
 
 def lone_constants(ours: WeightBatch, theirs: WeightBatch) -> dict[str, int]:
     """Kinds of constants that are 0 in all of one of two blocks; which one has something."""
-    found = {}
+    blocks, found = (_block(ours), _block(theirs)), {}
     for kind, unit in theirs.spec.block.units.items():
         if unit.constant:
-            sizes = [unit.factors(_block(block))[0].abs().max() for block in (ours, theirs)]
+            sizes = [unit.factors(block)[0].abs().max() for block in blocks]
             nothing = [bool(size <= NOTHING) for size in sizes]
             if nothing[0] != nothing[1]:
                 found[kind] = nothing.index(False)
-    return found
-
-
-def squared_sizes(block: WeightBatch) -> Units:
-    """The square of each unit."""
-    weights, found = _block(block), {}
-    for kind, unit in block.spec.block.units.items():
-        given = unit.factors(weights)
-        if len(given) == 2:
-            nothing = torch.zeros_like(given[0]), given[1]
-            found[kind] = product_squares((given[0], given[1]), nothing, pairs=unit.pairs)
-        else:
-            found[kind] = given[0].square().sum(dim=-2).squeeze(-1)
     return found
 
 

@@ -95,8 +95,10 @@ def _norms(checkpoint: Checkpoint) -> int | None:
 
 def last_norm_is_free(checkpoint: Checkpoint) -> bool:
     """Whether the scale of the last norm can move into the heads that read it."""
-    tied = any(head.tied for head in checkpoint.heads.values()) or checkpoint.last_norm is None
-    return bool(checkpoint.heads) and not tied and not checkpoint.holds_last_norm
+    if checkpoint.last_norm is None or checkpoint.holds_last_norm:
+        return False
+    tied = any(head.tied for head in checkpoint.heads.values())
+    return bool(checkpoint.heads) and not tied
 
 
 def last_shift_is_free(checkpoint: Checkpoint) -> bool:

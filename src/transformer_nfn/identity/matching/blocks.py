@@ -12,7 +12,7 @@ from transformer_nfn.identity.elements.canonical import Bases, rotated
 from transformer_nfn.identity.matching.bases import find_basis
 from transformer_nfn.identity.matching.experts import match_experts
 from transformer_nfn.identity.matching.heads import between, between_pairs, match_heads
-from transformer_nfn.identity.matching.neurons import back, match_neurons, scale_between
+from transformer_nfn.identity.matching.neurons import back, match_neurons, rms, scale_between
 from transformer_nfn.space import Kind, WeightBatch
 
 
@@ -243,7 +243,7 @@ def _neurons(ours: WeightBatch, theirs: WeightBatch, outputs: bool) -> tuple[Ten
         into = _stacked(batch, ("A", "bA"), plain=True)
         size = into.norm(dim=1, keepdim=True).clamp_min(1e-300)
         out = _rows(batch, "B") * size
-        part = [into / size, out / _rms(out)] if outputs else [into / size]
+        part = [into / size, out / rms(out)] if outputs else [into / size]
         features.append(torch.cat(part, dim=1))
     order = match_neurons(*features)
     return order, _scales(ours, theirs, "A", "B", order, positive=True, outputs=outputs)
@@ -283,8 +283,4 @@ def _stacked(batch: WeightBatch, names: tuple[str, ...], *, plain: bool = False)
         batch[name][0, 0, 0].flatten().unsqueeze(1) if name == "bA" else _rows(batch, name)
         for name in names
     ]
-    return torch.cat([part if plain else part / _rms(part) for part in parts], dim=1)
-
-
-def _rms(tensor: Tensor) -> Tensor:
-    return tensor.square().mean().sqrt().clamp_min(1e-300)
+    return torch.cat([part if plain else part / rms(part) for part in parts], dim=1)

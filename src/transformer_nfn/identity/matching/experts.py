@@ -4,7 +4,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from transformer_nfn.identity.matching.neurons import back, match_neurons, scale_between
+from transformer_nfn.identity.matching.neurons import back, match_neurons, rms, scale_between
 from transformer_nfn.space import WeightBatch
 
 
@@ -38,8 +38,7 @@ def match_experts(ours: WeightBatch, theirs: WeightBatch) -> dict[str, Tensor]:
 def _shadows(batch: WeightBatch) -> Float[Tensor, "u p"]:
     """What an expert is told by."""
     router, gates = batch["router"][0, 0, 0].T, batch["gate"][0, 0, 0].sum(dim=-1)
-    parts = [part / part.square().mean().sqrt().clamp_min(1e-300) for part in (router, gates)]
-    return torch.cat(parts, dim=1)
+    return torch.cat([part / rms(part) for part in (router, gates)], dim=1)
 
 
 def _rows(batch: WeightBatch, name: str, expert: int) -> Float[Tensor, "a p"]:

@@ -67,6 +67,11 @@ def back(part: Tensor, order: Tensor) -> Tensor:
     return moved
 
 
+def rms(tensor: Tensor) -> Tensor:
+    """The root mean square of all numbers, as something to divide by."""
+    return tensor.square().mean().sqrt().clamp_min(1e-300)
+
+
 def _close(ours: Float[Tensor, "a p"], theirs: Float[Tensor, "a p"]) -> Tensor:
     """Pairs that are nearer than a tenth of their size: for the search, not for the verdict."""
     distance: Tensor = (ours - theirs).norm(dim=1)

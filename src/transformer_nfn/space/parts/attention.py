@@ -20,6 +20,7 @@ from transformer_nfn.space.parts.part import (
     Unit,
     after_norm,
     along_stream,
+    constant_unit,
     number_unit,
     row_unit,
 )
@@ -166,10 +167,11 @@ class Attention(Part):
 
         found = {"V O": Unit(("V", "O"), labels, values)}
         if self.bias_row:  # a token of zeros sees nothing else, and a norm makes a whole one of it
-            found["bV O"] = Unit(("V", "O"), labels, constants, single=True, constant=True)
+            found["bV O"] = constant_unit(("V", "O"), labels, constants)
         if self.normed:  # a norm stands between queries and keys, so each is seen by itself
             if self.bias_row:
-                found |= {f"b{name}": self._bias_unit(name) for name in "QK"}
+                each = {"Q": labels, "K": labels[:1]}
+                found |= {f"b{name}": _bias_unit(name, own) for name, own in each.items()}
             found |= {
                 "Q": Unit(("Q",), labels, lambda w: (w["Q"].flatten(-2).unsqueeze(-1),)),
                 "K": Unit(("K",), labels[:1], lambda w: (w["K"].flatten(-2).unsqueeze(-1),)),
@@ -186,15 +188,6 @@ class Attention(Part):
         """Of the norms of queries and keys, for each pair of coordinates "… j f i"."""
         nQ, nK = (w[name].movedim(-3, -2) for name in ("nQ", "nK"))
         return nQ, nK.unsqueeze(1) if self.together and self.grouped else nK
-
-    def _bias_unit(self, name: str) -> Unit:
-        """The bias row of queries or keys."""
-        labels = ("g", "m") if self.grouped and name == "Q" else ("g",) if self.grouped else ("h",)
-
-        def bias(w: Mapping[str, Tensor]) -> tuple[Tensor]:
-            return (w[name][..., -1, :].unsqueeze(-1),)
-
-        return Unit((name,), labels, bias, single=True, constant=True)
 
     @property
     def gains(self) -> tuple[str, ...]:
@@ -286,6 +279,11 @@ class Attention(Part):
         back = place[:, None] - place
         reach = tokens if window is None else window
         return (back >= 0) & (back < reach) if self.causal else back.abs() <= reach
+
+
+def _bias_unit(name: str, labels: tuple[str, ...]) -> Unit:
+    """The bias row of queries or keys."""
+    return constant_unit((name,), labels, lambda w: (w[name][..., -1, :].unsqueeze(-1),))
 
 
 def distance_buckets(tokens: int, buckets: int, longest: int = 128) -> Int[Tensor, "t u"]:

@@ -10,7 +10,14 @@ from torch import Tensor
 from transformer_nfn.space.axes import Axis, free, linear, permuted
 from transformer_nfn.space.functions import per_net, with_bias_row
 from transformer_nfn.space.parts.activations import ACTIVATIONS
-from transformer_nfn.space.parts.part import FUNCTION_ONLY, STREAM, WITH_BIAS_ROW, Part, Unit
+from transformer_nfn.space.parts.part import (
+    FUNCTION_ONLY,
+    STREAM,
+    WITH_BIAS_ROW,
+    Part,
+    Unit,
+    constant_unit,
+)
 
 #: Scores are nearer than this for a choice that is made gradually: far more than rounding moves
 #: them by, in 16 bits too, and less than they usually are apart.
@@ -33,7 +40,7 @@ class Experts(Part):
         scales: Declare the nonzero scale of each neuron between its linear branch and what it
             writes.
         width: Where the scores of the last expert that is chosen and of the first that is not are
-            nearer than this, both count in part; as much as they are apart, the choice is sharp.
+            nearer than this, both count in part; elsewhere the choice is sharp.
     """
 
     activation: str
@@ -89,14 +96,10 @@ class Experts(Part):
             "router": Unit(("router",), ("u",), lambda w: (w["router"].T.unsqueeze(-1),)),
             "gate": Unit(("gate",), ("u", "a"), lambda w: (w["gate"].movedim(1, 2).unsqueeze(-1),)),
             "up down": Unit(("up", "down"), ("u", "a"), both),
-            "bgate": Unit(
-                ("gate",),
-                ("u", "a"),
-                lambda w: (w["gate"][:, -1, :, None, None],),
-                single=True,
-                constant=True,
+            "bgate": constant_unit(
+                ("gate",), ("u", "a"), lambda w: (w["gate"][:, -1, :, None, None],)
             ),
-            "bup down": Unit(("up", "down"), ("u", "a"), constants, single=True, constant=True),
+            "bup down": constant_unit(("up", "down"), ("u", "a"), constants),
         }
 
     @staticmethod

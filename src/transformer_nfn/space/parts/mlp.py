@@ -19,6 +19,7 @@ from transformer_nfn.space.parts.part import (
     Unit,
     after_norm,
     along_stream,
+    constant_unit,
     number_unit,
     row_unit,
 )
@@ -84,13 +85,11 @@ class Mlp(Part):
         if self._scale:
             return {
                 "A B": Unit(("A", "bA", "B"), ("a",), self._both),
-                "bA B": Unit(("bA", "B"), ("a",), self._constants, single=True, constant=True),
+                "bA B": constant_unit(("bA", "B"), ("a",), self._constants),
             } | bias
         return {
             "A": Unit(("A",), ("a",), lambda w: (w["A"].T.unsqueeze(-1),)),
-            "bA": Unit(
-                ("bA",), ("a",), lambda w: (w["bA"][:, None, None],), single=True, constant=True
-            ),
+            "bA": constant_unit(("bA",), ("a",), lambda w: (w["bA"][:, None, None],)),
             "B": Unit(("B",), ("a",), lambda w: (w["B"].unsqueeze(-1),)),
         } | bias
 
@@ -206,11 +205,10 @@ class GatedMlp(Part):
             "up down": Unit(("up", "down"), ("a",), both),
         }
         if self.bias_row:  # all that a token of zeros sees
-            gates = {"single": True, "constant": True}
-            found["bgate"] = Unit(
-                ("gate",), ("a",), lambda w: (w["gate"][-1][:, None, None],), **gates
+            found["bgate"] = constant_unit(
+                ("gate",), ("a",), lambda w: (w["gate"][-1][:, None, None],)
             )
-            found["bup down"] = Unit(("up", "down"), ("a",), constants, **gates)
+            found["bup down"] = constant_unit(("up", "down"), ("a",), constants)
         found |= {name: number_unit(name) for name in self.gains}
         return found | ({"bdown": row_unit("bdown")} if self.bias_row else {})
 

@@ -53,6 +53,15 @@ def row_unit(tensor: str) -> Unit:
     return Unit((tensor,), (), lambda w: (w[tensor].unsqueeze(-1),), constant=True)
 
 
+def constant_unit(
+    tensors: tuple[str, ...],
+    labels: tuple[str, ...],
+    factors: Callable[[Mapping[str, Tensor]], tuple[Tensor, ...]],
+) -> Unit:
+    """A bias that the part reads with, of a head or a neuron."""
+    return Unit(tensors, labels, factors, single=True, constant=True)
+
+
 def number_unit(tensor: str) -> Unit:
     """The numbers of a vector of the stream, each by itself."""
     return Unit((tensor,), (STREAM,), lambda w: (w[tensor][:, None, None],), single=True)
