@@ -15,6 +15,7 @@ import torch
 import transformers
 from torch import Tensor, nn
 from transformers.models.cohere import modeling_cohere as cohere
+from transformers.models.modernbert import modeling_modernbert as modernbert
 
 #: What `exact` replaces.
 PATCHED = (
@@ -22,7 +23,7 @@ PATCHED = (
     "rotary positions: cos and sin, and their frequencies where these are the default ones",
     "the scale of Gemma's words, which is a float32 buffer",
     "softmax, where it is asked for in float32 (BLOOM, and all attention that is not fused)",
-    "Cohere's queries and keys, which turn in float32",
+    "Cohere's and ModernBERT's queries and keys, which turn in float32",
     "the softmax of routers (Mixtral, Qwen3-MoE)",
 )
 
@@ -91,6 +92,12 @@ ARCHITECTURES: dict[str, Architecture] = {
         "AlbertConfig", "AlbertForMaskedLM", {**_BASE, **_PLACES, "embedding_size": 16}
     ),
     "mpnet": Architecture("MPNetConfig", "MPNetForMaskedLM", {**_BASE, **_PLACES}),
+    "modernbert": Architecture(
+        "ModernBertConfig",
+        "ModernBertForMaskedLM",
+        {**_BASE, **_WORDS, "num_attention_heads": 3, "local_attention": 8, "sep_token_id": 2,
+         "cls_token_id": 1},
+    ),
     "opt": Architecture(
         "OPTConfig",
         "OPTForCausalLM",
@@ -210,7 +217,8 @@ def load(folder: Path, dtype: torch.dtype = torch.float64) -> Any:
 def exact(net: Any) -> Any:
     """The network with the steps of `PATCHED` in its own dtype."""
     nn.functional.softmax = _softmax
-    cohere.apply_rotary_pos_emb = _turned_neighbours
+    for models in (cohere, modernbert):
+        models.apply_rotary_pos_emb = _turned_in_own_dtype(models.rotate_half)
     for module in net.modules():
         kind = type(module).__name__
         if kind.endswith("RMSNorm"):
@@ -255,12 +263,15 @@ def _softmax(x: Tensor, dim: int | None = None, dtype: torch.dtype | None = None
     return _SOFTMAX(x, dim=dim, dtype=None if x.dtype == torch.float64 else dtype)
 
 
-def _turned_neighbours(
-    q: Tensor, k: Tensor, cos: Tensor, sin: Tensor, unsqueeze_dim: int = 1
-) -> tuple[Tensor, Tensor]:
-    cos, sin = cos.unsqueeze(unsqueeze_dim), sin.unsqueeze(unsqueeze_dim)
-    one, two = (x * cos + cohere.rotate_half(x) * sin for x in (q, k))
-    return one, two
+def _turned_in_own_dtype(rotated: Any) -> Any:
+    def turned(
+        q: Tensor, k: Tensor, cos: Tensor, sin: Tensor, unsqueeze_dim: int = 1
+    ) -> tuple[Tensor, Tensor]:
+        cos, sin = cos.unsqueeze(unsqueeze_dim), sin.unsqueeze(unsqueeze_dim)
+        one, two = (x * cos + rotated(x) * sin for x in (q, k))
+        return one, two
+
+    return turned
 
 
 def _layer_norm(module: nn.Module) -> Any:

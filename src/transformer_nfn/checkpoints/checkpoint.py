@@ -236,11 +236,15 @@ class Checkpoint:
         if self.family.norms is None or self.raw:
             return None, None
         first, second = (self.block_name(number) + norm for norm in self.family.norms)
-        if not self.post_norm:
-            return first, second
-        if number:
-            return self.block_name(number - 1) + self.family.norms[1], first
-        return self.name(self.family.first_norm or ""), first
+        embedded = self.name(self.family.first_norm or "")
+        if self.post_norm:
+            before = self.block_name(number - 1) + self.family.norms[1] if number else embedded
+            return before, first
+        return embedded if self.family.first_norm_is_read and not number else first, second
+
+    def gives_stream(self, norm: str | None) -> bool:
+        """Whether a norm's output is the stream itself: it changes only with the basis."""
+        return norm in self.stream_norms
 
     @property
     def last_norm(self) -> str | None:
@@ -275,11 +279,17 @@ class Checkpoint:
     @property
     def norm_names(self) -> list[str]:
         """All norms, in the order in which tokens meet them."""
-        norms = self.family.norms or ()
-        inside = [self.block_name(i) + norm for i in range(self.blocks) for norm in norms]
+        inside = [norm for number in range(self.blocks) for norm in self._own_norms(number)]
         outer = [self.family.first_norm], [self.family.last_norm]
         first, last = ([self.name(norm) for norm in norms if norm] for norms in outer)
         return [*first, *inside, *last]
+
+    def _own_norms(self, number: int) -> list[str]:
+        """The norms that stand in a block."""
+        norms: tuple[str, ...] = self.family.norms or ()
+        if self.family.first_norm_is_read and not number:
+            norms = norms[1:]
+        return [self.block_name(number) + norm for norm in norms]
 
     @cached_property
     def writers(self) -> dict[str, Writer]:
@@ -395,7 +405,7 @@ class Checkpoint:
         names += [self.name(name) for name in self.family.shared.values()]
         names += [self.name(n) for step in self.family.embeddings for n in step.inner]
         if (predictor := self.predictor) is not None:
-            names += [f"{predictor.norm}.{part}" for part in ("weight", "bias")]
+            names += predictor.norm_tensors
             own = f"{predictor.decoder}.bias"
             names += [] if own in self.files else [predictor.bias if self.settings.tied else own]
         return names
@@ -450,9 +460,14 @@ class Checkpoint:
     @cached_property
     def _block_tensors(self) -> set[str]:
         """Names that the blocks' tensors may have."""
-        norms = {f"{n}.{part}" for n in self.family.norms or () for part in ("weight", "bias")}
-        inside = {self.block_name(i) + name for i in range(self.blocks) for name in norms}
-        return inside.union(*(self.matrix_names(i) for i in range(self.blocks)))
+        return {
+            name
+            for number in range(self.blocks)
+            for name in (
+                *(f"{n}.{part}" for n in self._own_norms(number) for part in ("weight", "bias")),
+                *self.matrix_names(number),
+            )
+        }
 
     @property
     def unknown(self) -> list[str]:

@@ -99,6 +99,7 @@ class WordPredictor:
         bias: Where the decoder's bias stands, where it has none of its own.
         activation: Before the norm; that of the MLPs if None.
         eps: Of the norm; that of all others if None.
+        shift: Whether the norm has a shift beside its scale.
     """
 
     reads: str
@@ -108,6 +109,12 @@ class WordPredictor:
     bias: str
     activation: str | None = None
     eps: float | None = None
+    shift: bool = True
+
+    @property
+    def norm_tensors(self) -> tuple[str, ...]:
+        """The scale of its norm, and the shift if it has one."""
+        return (f"{self.norm}.weight", *([f"{self.norm}.bias"] if self.shift else []))
 
 
 @dataclass(frozen=True)
@@ -127,6 +134,7 @@ class Family:
         norm_shifts: Norms may have a shift beside their scale.
         norm_offset: What is added to the scale that a file has for a norm.
         first_norm: The norm of the embeddings, whose output is the stream.
+        first_norm_is_read: Attention of the first block reads that, and has no norm of its own.
         last_norm: The norm before the readers, pre-norm only.
         embeddings: What makes tokens of the inputs, step by step.
         readers: Everything else that reads from it.
@@ -157,6 +165,7 @@ class Family:
     norm_shifts: bool = True
     norm_offset: float = 0.0
     first_norm: str | None = None
+    first_norm_is_read: bool = False
     last_norm: str | None = None
     embeddings: tuple[Embedding, ...] = ()
     readers: tuple[Reader, ...] = ()

@@ -11,7 +11,6 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from transformer_nfn.checkpoints.errors import CheckpointError
 from transformer_nfn.checkpoints.families.llama import (
     LLAMA,
     LLAMA_KEYS,
@@ -21,7 +20,7 @@ from transformer_nfn.checkpoints.families.llama import (
 )
 from transformer_nfn.checkpoints.family import Matrix, Reader
 from transformer_nfn.checkpoints.settings.keys import ACTIVATIONS, Biases, Joint, Key, padding
-from transformer_nfn.checkpoints.settings.rotary import ROPE, read_rope, typed_windows
+from transformer_nfn.checkpoints.settings.rotary import ROPE, read_rope, typed_rope, typed_windows
 from transformer_nfn.checkpoints.settings.values import Settings
 from transformer_nfn.space import Block, Rope, Scaled, Words
 
@@ -67,37 +66,19 @@ _SCALAR, _SCORES, _LOGITS = (
     "final_logit_softcapping",
 )
 _WINDOWS = ("sliding_window", "layer_types")
-_PATTERN, _LONGEST = "sliding_window_pattern", "max_position_embeddings"
+_PATTERN, _LOCAL = "sliding_window_pattern", "rope_local_base_freq"
 _REPLACED = (
     *(_SCALAR, _SCORES, _LOGITS, *_WINDOWS),
     *("hidden_act", "hidden_activation", "num_key_value_heads"),
 )
-_TABLES = {"full_attention": "rope_theta", "sliding_attention": "rope_local_base_freq"}
-
-
-def _rope_of(config: Mapping[str, Any], kind: str, theta: float) -> Rope:
-    """Positions of a kind of blocks: a table for each, or a base for each and one scaling."""
-    tables, scaling = config.get("rope_parameters"), config.get("rope_scaling")
-    if tables and not (isinstance(tables, dict) and set(tables) <= set(_TABLES)):
-        raise CheckpointError(
-            f"rope_parameters {tables!r:.60} has no table for each of {' and '.join(_TABLES)}"
-        )
-    if isinstance(scaling, dict) and "rope_type" not in scaling:
-        raise CheckpointError("rope_scaling says no rope_type, without which it is not read")
-    own = dict((tables or {}).get(kind) or {})
-    if kind == "full_attention" and isinstance(scaling, dict):
-        own |= scaling
-    own.setdefault("rope_theta", config.get(_TABLES[kind]) or theta)
-    stated = {"rope_parameters": own, "max_position_embeddings": config.get(_LONGEST)}
-    return read_rope({k: v for k, v in stated.items() if v is not None}, 131072)
 
 
 def _full(config: Mapping[str, Any], _: int) -> Rope:
-    return _rope_of(config, "full_attention", 1e6)
+    return typed_rope(config, "full_attention", ("rope_theta", 1e6), 131072)
 
 
 def _local(config: Mapping[str, Any], _: int) -> Rope:
-    return _rope_of(config, "sliding_attention", 1e4)
+    return typed_rope(config, "sliding_attention", (_LOCAL, 1e4), 131072, scaling=False)
 
 
 def _keys(classes: str, softcaps: tuple[float | None, float | None], **more: Any) -> Any:
@@ -168,7 +149,7 @@ GEMMA3 = replace(
             "Gemma3",
             (None, None),
             joint=(
-                Joint((*ROPE, _TABLES["sliding_attention"]), "rope", _full),
+                Joint((*ROPE, _LOCAL), "rope", _full),
                 Joint((), "local_rope", _local),
                 Joint((*_WINDOWS, _PATTERN), "windows", typed_windows(4096, 6, _PATTERN)),
             ),

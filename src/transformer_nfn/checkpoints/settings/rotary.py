@@ -22,6 +22,7 @@ _BY_LONGEST = ("dynamic", "longrope", "yarn")
 _BY_ORIGINAL = ("llama3", "longrope", "yarn")
 _DEFAULTS = {"yarn": {"beta_fast": 32, "beta_slow": 1, "truncate": True}}
 _KINDS = ("full_attention", "sliding_attention")
+_LONGEST = "max_position_embeddings"
 
 
 def read_rope(
@@ -62,6 +63,39 @@ def read_rope(
     return replace(rope, interleaved=interleaved)
 
 
+def typed_rope(
+    config: Mapping[str, Any],
+    kind: str,
+    theta: tuple[str, float],
+    longest: int,
+    *,
+    scaling: bool = True,
+) -> Rope:
+    """Positions of a kind of blocks: a table for each, or a base for each and one scaling.
+
+    Args:
+        config: What was read.
+        kind: Of the blocks, a word of layer_types.
+        theta: The key that says its base where its table does not, and the format's default.
+        longest: The format's default of max_position_embeddings.
+        scaling: Whether rope_scaling is for this kind.
+    """
+    tables, more = config.get("rope_parameters"), config.get("rope_scaling")
+    if tables and not (isinstance(tables, dict) and set(tables) <= set(_KINDS)):
+        raise CheckpointError(
+            f"rope_parameters {tables!r:.60} has no table for each of {' and '.join(_KINDS)}"
+        )
+    if isinstance(more, dict) and "rope_type" not in more:
+        raise CheckpointError("rope_scaling says no rope_type, without which it is not read")
+    own = dict((tables or {}).get(kind) or {})
+    if scaling and isinstance(more, dict):
+        own |= more
+    key, default = theta
+    own.setdefault("rope_theta", config.get(key) or default)
+    stated = {"rope_parameters": own, _LONGEST: config.get(_LONGEST)}
+    return read_rope({k: v for k, v in stated.items() if v is not None}, longest)
+
+
 def _says_theta(config: Mapping[str, Any]) -> bool:
     tables = (config.get(name) for name in ("rope_scaling", "rope_parameters"))
     return any(isinstance(table, dict) and "rope_theta" in table for table in tables)
@@ -80,10 +114,10 @@ def _rope(config: Mapping[str, Any], table: dict[str, Any], longest: int, keep_p
     if part is not None and (keep_part or part != 1):
         options["partial_rotary_factor"] = part
     if kind in _BY_LONGEST + _BY_ORIGINAL:
-        longest = setting(config, Key("max_position_embeddings", "", int, longest))
+        longest = setting(config, Key(_LONGEST, "", int, longest))
         before = config.get("original_max_position_embeddings")
         if kind in _BY_LONGEST:
-            options["max_position_embeddings"] = longest
+            options[_LONGEST] = longest
         if kind in _BY_ORIGINAL:
             before = options.get("original_max_position_embeddings") if before is None else before
             options["original_max_position_embeddings"] = longest if before is None else before

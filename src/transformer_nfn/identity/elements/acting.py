@@ -6,13 +6,11 @@ import torch
 from torch import Tensor
 
 from transformer_nfn.checkpoints import Checkpoint
-from transformer_nfn.group import GroupElement
 from transformer_nfn.identity.elements.canonical import (
     Gauge,
     Norm,
     Rules,
     dressed,
-    free_norms,
     gauge_axes,
     gauge_of,
     invertible,
@@ -48,7 +46,7 @@ def block_changes(
     rules = Rules.of(checkpoint)
     norms = reading(checkpoint, number)
     if gauge is None:
-        gauge = moved_gauge(batch, norms, rules, group, bases, checkpoint.post_norm)
+        gauge = moved_gauge(checkpoint, element, number, batch)
     moved = group(rotated(undressed(batch, norms, rules), bases))  # type: ignore[arg-type]
     yield from checkpoint.pack(number, dressed(moved, gauge, element.unseen)).items()
     yield from _norm_changes(checkpoint, number, gauge)
@@ -72,25 +70,31 @@ def norm_tensors(
 
 
 def moved_gauge(
-    batch: WeightBatch,
-    norms: tuple[Norm, Norm],
-    rules: Rules,
-    group: GroupElement,
-    bases: tuple[Tensor | None, ...],
-    post_norm: bool,
+    checkpoint: Checkpoint, element: NetElement, number: int, batch: WeightBatch
 ) -> Gauge:
-    """A block's own gauge, carried along: what the result has where nothing else was asked for."""
+    """A block's own gauge, carried along: what the result has where nothing else was asked for.
+
+    Args:
+        checkpoint: The network.
+        element: What acts on it.
+        number: Of the block.
+        batch: Its weights as stored.
+    """
+    rules, norms, group = Rules.of(checkpoint), reading(checkpoint, number), element.blocks[number]
+    bases = [element.bases.get(stream) for stream in streams(checkpoint, number)]
     own = gauge_of(batch, norms, rules)
 
     def act(name: str, value: Tensor) -> Tensor:
         return group.act(value[None, None, None], gauge_axes(batch, name))[0, 0, 0]
 
-    first, second = (
-        moved_norm(norm, bases[half], post_norm, held=rules.holds(batch.spec.block, half))
-        for half, norm in enumerate(norms)
-    )
+    def moved(half: int, name: str | None) -> Norm:
+        fixed, held = checkpoint.gives_stream(name), rules.holds(batch.spec.block, half)
+        scale, shift = moved_norm(norms[half], bases[half], fixed, held=held)
+        return (scale if fixed else invertible(scale)), shift
+
+    first, second = (moved(*pair) for pair in enumerate(checkpoint.reading_norms(number)))
     return Gauge(
-        (first, second) if post_norm else free_norms((first, second)),
+        (first, second),
         {name: act(name, value) for name, value in own.ones.items()},
         None if own.key_bias is None else act("K", own.key_bias),
         None if own.value_bias is None else act("V", own.value_bias),
@@ -108,8 +112,8 @@ def _turned(vector: Tensor, basis: Tensor | None) -> Tensor:
     return torch.cat([basis.T @ vector[: len(basis)], vector[len(basis) :]])
 
 
-def moved_norm(norm: Norm, basis: Tensor | None, post_norm: bool, *, held: bool = False) -> Norm:
-    """A norm in another basis: permuted after the sum, plain where it was folded away.
+def moved_norm(norm: Norm, basis: Tensor | None, fixed: bool, *, held: bool = False) -> Norm:
+    """A norm in another basis: permuted where it gives the stream, plain where it was folded away.
 
     A shift that a reader without bias holds stays beside the scale: (γ n + β) W is
     n (γW) + (β/γ) γW, so in the new basis the scale is 1 and the shift (β/γ) R.
@@ -117,7 +121,7 @@ def moved_norm(norm: Norm, basis: Tensor | None, post_norm: bool, *, held: bool 
     scale, shift = norm
     if basis is None:
         return norm
-    if post_norm:  # the basis is a permutation and a sign
+    if fixed:  # the basis is a permutation and a sign
         return basis.square().T @ scale, shift @ basis
     if held:
         return torch.ones_like(scale), (shift / invertible(scale)) @ basis
@@ -159,7 +163,7 @@ def last_norm_of(checkpoint: Checkpoint, element: NetElement) -> Norm:
     if element.outside is not None:
         return element.outside.last_norm
     # Heads may have no bias, so they hold the shift.
-    return moved_norm(norm, last, checkpoint.post_norm, held=True)
+    return moved_norm(norm, last, checkpoint.gives_stream(checkpoint.last_norm), held=True)
 
 
 def moved_writer(checkpoint: Checkpoint, name: str, element: NetElement) -> Tensor:

@@ -173,7 +173,7 @@ def gauge_of(
     if rules.centred_writes:
         ones |= {name: block[name].mean(dim=-1) for name in batch.spec.block.writers}
     return Gauge(
-        free_norms(norms),
+        ((invertible(norms[0][0]), norms[0][1]), (invertible(norms[1][0]), norms[1][1])),
         ones,
         block["K"][..., D, :] if rules.free_key_bias else None,
         block["V"][..., D, :] if rules.output_bias else None,
@@ -221,12 +221,6 @@ def dressed(canonical: WeightBatch, gauge: Gauge, unseen: Tensor | None = None) 
 def invertible(scale: Tensor) -> Tensor:
     """A norm's scale, 1 where it is 0: nobody sees that coordinate, so its readers may be 0."""
     return torch.where(scale == 0, 1.0, scale)
-
-
-def free_norms(norms: tuple[Norm, Norm]) -> tuple[Norm, Norm]:
-    """Norms whose scales may be anything that has an inverse, with one."""
-    (first, shift), (second, other_shift) = norms
-    return (invertible(first), shift), (invertible(second), other_shift)
 
 
 def gauge_axes(batch: WeightBatch, name: str) -> tuple[Index, ...]:

@@ -143,11 +143,10 @@ def _check_unseen(checkpoint: Checkpoint, element: NetElement) -> None:
 def _check_gauge_norms(checkpoint: Checkpoint, element: NetElement, number: int) -> None:
     if (gauge := element.gauges[number]) is None:
         return
-    post_norm = checkpoint.post_norm
     own, names = reading(checkpoint, number), checkpoint.reading_norms(number)
     for half, stream in enumerate(streams(checkpoint, number)[:2]):
         place = f"gauge.{number}.norm.{half}"
-        wanted = own[half]
-        if post_norm:
-            wanted = moved_norm(own[half], element.bases.get(stream), post_norm)
-        check_norm(checkpoint, gauge.norms[half], wanted, place, names[half], free=not post_norm)
+        wanted, fixed = own[half], checkpoint.gives_stream(names[half])
+        if fixed:
+            wanted = moved_norm(own[half], element.bases.get(stream), fixed)
+        check_norm(checkpoint, gauge.norms[half], wanted, place, names[half], free=not fixed)

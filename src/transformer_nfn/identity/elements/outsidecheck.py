@@ -40,11 +40,11 @@ def check_outside(checkpoint: Checkpoint, element: NetElement) -> None:
     if untied and not shared and not checkpoint.tied_decoder:
         raise ElementError("outside.untied, but nothing is tied to the embedding")
     basis = element.bases.get(last_stream(checkpoint))
-    post_norm = checkpoint.post_norm
-    held = post_norm or checkpoint.holds_last_norm or (shared and not untied)
-    own = checkpoint.norm(checkpoint.last_norm)
-    wanted = moved_norm(own, basis, post_norm, held=True) if held else own
     name = checkpoint.last_norm
+    fixed = checkpoint.gives_stream(name)
+    held = fixed or checkpoint.holds_last_norm or (shared and not untied)
+    own = checkpoint.norm(name)
+    wanted = moved_norm(own, basis, fixed, held=True) if held else own
     check_norm(checkpoint, outside.last_norm, wanted, "outside", name, free=not held)
     _check_writers(checkpoint, element, outside)
     for head in heads:

@@ -85,9 +85,10 @@ def shifts_are_free(checkpoint: Checkpoint) -> bool:
 def _norms(checkpoint: Checkpoint) -> int | None:
     if checkpoint.post_norm:
         return None
-    names = {name for name in checkpoint.reading_norms(0) if name is not None}
-    each = len(names)  # halves side by side may read one norm
-    inside = each * checkpoint.blocks * checkpoint.D * (1 + shifts_are_free(checkpoint))
+    # Halves side by side may read one norm.
+    names = {name for i in range(checkpoint.blocks) for name in checkpoint.reading_norms(i)}
+    free = [name for name in names if name and not checkpoint.gives_stream(name)]
+    inside = len(free) * checkpoint.D * (1 + shifts_are_free(checkpoint))
     if last_norm_is_free(checkpoint):
         inside += checkpoint.D * (1 + last_shift_is_free(checkpoint))
     return inside or None

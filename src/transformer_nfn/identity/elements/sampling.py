@@ -11,10 +11,9 @@ from transformer_nfn.group import GroupElement, conditioned, random_element
 from transformer_nfn.identity.elements.acting import (
     last_norm_of,
     moved_gauge,
-    reading,
 )
 from transformer_nfn.identity.elements.canonical import Gauge, Norm, Rules, invertible
-from transformer_nfn.identity.elements.element import NetElement, Outside, streams
+from transformer_nfn.identity.elements.element import NetElement, Outside
 from transformer_nfn.identity.elements.parts import (
     basis_streams,
     free_heads,
@@ -124,15 +123,7 @@ def _gauge(
     if not chosen & {"key_bias", "value_bias", "norms", "ones", "router"}:
         return None
     rules, batch = Rules.of(checkpoint), checkpoint.block(number)
-    bases = tuple(element.bases.get(stream) for stream in streams(checkpoint, number))
-    gauge = moved_gauge(
-        batch,
-        reading(checkpoint, number),
-        rules,
-        element.blocks[number],
-        bases,
-        checkpoint.post_norm,
-    )
+    gauge = moved_gauge(checkpoint, element, number, batch)
     if "key_bias" in chosen and gauge.key_bias is not None:
         gauge = replace(gauge, key_bias=_normal(gauge.key_bias, generator))
     if "value_bias" in chosen and gauge.value_bias is not None:
@@ -146,7 +137,7 @@ def _gauge(
         names = checkpoint.reading_norms(number)
         first, second = (
             norm
-            if names[half] is None
+            if names[half] is None or checkpoint.gives_stream(names[half])
             else _norm(
                 norm,
                 generator,

@@ -34,17 +34,15 @@ def settled(element: NetElement, checkpoint: Checkpoint) -> NetElement:
 
 def _gauge(gauge: Gauge, element: NetElement, checkpoint: Checkpoint, number: int) -> Gauge:
     table, rules = gauge_table(checkpoint), Rules.of(checkpoint)
-    own, ones = reading(checkpoint, number), dict(gauge.ones)
+    own, ones, block = reading(checkpoint, number), dict(gauge.ones), checkpoint.spec.block
+    names = checkpoint.reading_norms(number)
     bases = tuple(element.bases.get(stream) for stream in streams(checkpoint, number))
     norms = [
-        _norm(
-            norm, own[half], bases[half], checkpoint, held=rules.holds(checkpoint.spec.block, half)
-        )
-        for half, norm in enumerate(gauge.norms)
+        _norm(norm, own[half], bases[half], checkpoint, name, held=rules.holds(block, half))
+        for half, (name, norm) in enumerate(zip(names, gauge.norms, strict=True))
     ]
     if rules.held & set(ones):
-        batch, group = checkpoint.block(number), element.blocks[number]
-        moved = moved_gauge(batch, own, rules, group, bases, checkpoint.post_norm)
+        moved = moved_gauge(checkpoint, element, number, checkpoint.block(number))
         ones |= {name: moved.ones[name] for name in rules.held if name in ones}
     return Gauge(
         (norms[0], norms[1]),
@@ -56,10 +54,16 @@ def _gauge(gauge: Gauge, element: NetElement, checkpoint: Checkpoint, number: in
 
 
 def _norm(
-    given: Norm, own: Norm, basis: torch.Tensor | None, checkpoint: Checkpoint, *, held: bool
+    given: Norm,
+    own: Norm,
+    basis: torch.Tensor | None,
+    checkpoint: Checkpoint,
+    name: str | None,
+    *,
+    held: bool,
 ) -> Norm:
     """The scale may be anything before a reader; β/γ only where that has a bias for β W."""
-    if checkpoint.post_norm:
+    if checkpoint.gives_stream(name):
         return moved_norm(own, basis, True)
     if not held or checkpoint.family.norms is None:
         return given
@@ -73,10 +77,10 @@ def _outside(outside: Outside, element: NetElement, checkpoint: Checkpoint) -> O
     heads = checkpoint.heads.values()
     shared = not outside.untied and any(head.tied for head in heads)
     if checkpoint.holds_last_norm or shared:
-        norm = moved_norm(own, basis, checkpoint.post_norm, held=True)
+        norm = moved_norm(own, basis, checkpoint.gives_stream(checkpoint.last_norm), held=True)
     else:
         held = not all(head.bias for head in heads)
-        norm = _norm(outside.last_norm, own, basis, checkpoint, held=held)
+        norm = _norm(outside.last_norm, own, basis, checkpoint, checkpoint.last_norm, held=held)
     if checkpoint.settings.norm != "layer":
         return Outside(norm, {}, outside.untied)
     writers = set(checkpoint.writers) if checkpoint.centred_reads else set()

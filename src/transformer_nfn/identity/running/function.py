@@ -106,7 +106,7 @@ def run_each(
     n = norm(stream, eps)
     if one.family.first_norm:
         stream = _affine(n, [c.norm(c.stream_norms[0]) for c in checkpoints])
-        n = n if one.post_norm else norm(stream, eps)
+        n = n if one.gives_stream(one.reading_norms(0)[0]) else norm(stream, eps)
     shared = {
         name: torch.stack([c.files.read(c.name(stored)).double() for c in checkpoints])
         for name, stored in one.family.shared.items()
@@ -194,8 +194,8 @@ def _words(checkpoint: Checkpoint, predictor: WordPredictor, hidden: Tensor) -> 
     """Activation, LayerNorm, decoder."""
     shared, read = checkpoint.tied_decoder, checkpoint.files.read
     hidden = ACTIVATIONS[predictor.activation or checkpoint.settings.activation](hidden)
-    scale, shift = (read(f"{predictor.norm}.{part}").double() for part in ("weight", "bias"))
-    hidden = layer_norm(hidden, predictor.eps or checkpoint.settings.eps) * scale + shift
+    scale, *shift = (read(name).double() for name in predictor.norm_tensors)
+    hidden = sum(shift, layer_norm(hidden, predictor.eps or checkpoint.settings.eps) * scale)
     weight, bias = (f"{predictor.decoder}.{part}" for part in ("weight", "bias"))
     return (
         hidden @ read(shared.get(weight, weight)).double().T + read(shared.get(bias, bias)).double()
