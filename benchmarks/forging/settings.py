@@ -73,7 +73,7 @@ def _heads(ours: Config, theirs: Config, generator: torch.Generator) -> None:
     if "num_key_value_heads" in ours:
         theirs["num_key_value_heads"] //= 2
         theirs[name] //= 2
-        if "head_dim" in ours:  # where it is not said, it follows from the number of heads
+        if ours.get("head_dim"):  # where it is not said, it follows from the number of heads
             theirs["head_dim"] = 2 * ours["head_dim"]
     else:
         theirs[name] = pick(generator, [n for n in (1, 2, 4, 6) if n != ours[name]])
