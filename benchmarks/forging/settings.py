@@ -222,10 +222,39 @@ def foreign_tensor(bases: Bases, case: Case, work: Path) -> Pair:
     )  # fmt: skip
 
 
+@special("tensor in the place of another")
+def shadow(bases: Bases, case: Case, work: Path) -> Pair:
+    """One has a tensor more, under a name that a loader may take for one that both have.
+
+    `transformers` adds and strips prefixes, and the dot after them stands for any letter.
+    """
+    generator = case.generator
+    style, seed = drawn_base(case, generator)
+    base = bases.stored(case.family, case.dtype, style, seed)
+    if not (base / "config.json").exists():
+        raise UnfitError("no config.json")
+    draft = Draft(bases.exact(case.family, case.dtype, style, seed))
+    name = str(pick(generator, sorted(draft.values)))
+    prefix = draft.checkpoint.prefix or f"{case.family.partition('_')[0]}."
+    twins = (f"{prefix}{name}", f"{prefix[:-1]}_{name}", name.removeprefix(prefix))
+    twin = str(pick(generator, twins))
+    if twin in draft.values:
+        raise UnfitError("it is the family's own")
+    noise = torch.randn(draft.values[name].shape, generator=generator, dtype=torch.float64)
+    draft.values[twin] = noise * draft.values[name].abs().mean()
+    theirs = draft.store(work / "b", DTYPES[case.dtype])
+    pair = Pair(base, theirs, {"style": style, "base": seed, "tensor": twin}, measured=False)
+    try:
+        pair.apart = apart_in_transformers(bases, base, base, theirs)
+    except Exception as error:  # whatever it is that transformers does with such a file
+        pair.declared = f"transformers: {type(error).__name__}: {str(error)[:100]}"
+    return pair
+
+
 def _moved_or_not(source: Path, out: Path, generator: torch.Generator) -> tuple[Path, dict]:
     try:
         return moved(source, out, generator, 2.0)
-    except Exception:  # a basis next to an unknown tensor is refused
+    except Exception:  # nothing moves next to an unknown tensor
         return source, {}
 
 

@@ -105,7 +105,7 @@ def test_whatever_is_changed_is_refused_or_the_same_function(
         inputs = draw_inputs(ours, ours, seed=0, count=4)
         wanted = outputs(start, inputs)
         sound = element_tensors(element_of(ours))
-        # The last block as the first: one way is enough. Of the others every third in all ways,
+        # The last block as the first: one way is enough. Of the others every fifth in all ways,
         # for each network others.
         tampered = [
             (n, value)
@@ -114,7 +114,7 @@ def test_whatever_is_changed_is_refused_or_the_same_function(
                 islice(values(tensor), 1)
                 if n.startswith(("block.1", "gauge.1"))
                 else values(tensor)
-                if (place + len(name)) % 3 == 0
+                if (place + len(name)) % 5 == 0
                 else not_finite(tensor)
             )
         ]

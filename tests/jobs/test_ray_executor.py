@@ -178,6 +178,27 @@ def test_an_error_of_the_source_of_jobs_passes_through(executor: RayExecutor, tm
     assert all(isinstance(o, Done) for o in executor.run(work, [("well", tmp_path / "after")]))
 
 
+def test_a_job_that_misses_its_end_is_told_again(
+    executor: RayExecutor, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    """Ray forgets about some that are just being handed over: one of forty was seen."""
+    cancel, told = executor._ray.cancel, []
+
+    def missed_once(reference: object, *, force: bool) -> None:
+        told.append(reference)
+        if told.count(reference) > 1:
+            cancel(reference, force=force)
+
+    monkeypatch.setattr(executor._ray, "cancel", missed_once)
+    started = time.monotonic()
+    run = executor.run(work, [("sleep", tmp_path / "slow"), ("well", tmp_path / "well")])
+    assert isinstance(next(run), Done)
+    run.close()
+    assert len(told) >= 2
+    assert isinstance(next(executor.run(work, [("well", tmp_path / "after")])), Done)
+    assert time.monotonic() - started < 60
+
+
 def test_an_interrupt_closes_a_cluster_of_its_own(
     executor: RayExecutor, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):

@@ -10,7 +10,7 @@ from typing import Any
 from transformer_nfn.checkpoints.errors import CheckpointError
 from transformer_nfn.checkpoints.family import Family
 from transformer_nfn.checkpoints.files.tensors import TensorFiles
-from transformer_nfn.checkpoints.settings.keys import Biases, Keys
+from transformer_nfn.checkpoints.settings.keys import SIZES, Biases, Keys
 
 
 def check_owned(files: TensorFiles, family: Family, stem: str, owned: Collection[str]) -> None:
@@ -138,7 +138,7 @@ def check_sizes(
         sizes: Of the blocks, and how many they are.
         name: The name of a tensor outside the blocks as it is in this file.
     """
-    for key, of in keys.sizes.items():
+    for key, of in {**SIZES, **keys.sizes}.items():
         stated = config.get(key)
         if stated is None:
             continue

@@ -14,7 +14,14 @@ from transformer_nfn.checkpoints import agreement, soundness
 from transformer_nfn.checkpoints.config import read_config, read_model_type
 from transformer_nfn.checkpoints.errors import CheckpointError
 from transformer_nfn.checkpoints.families import recognise
-from transformer_nfn.checkpoints.family import Family, Matrix, Reader, WordPredictor, Writer
+from transformer_nfn.checkpoints.family import (
+    Family,
+    Matrix,
+    Reader,
+    Summary,
+    WordPredictor,
+    Writer,
+)
 from transformer_nfn.checkpoints.files.places import Place
 from transformer_nfn.checkpoints.files.stored import StoredTensors
 from transformer_nfn.checkpoints.files.tensors import TensorFiles
@@ -138,6 +145,8 @@ class Checkpoint:
                 soundness.check_head_bias(self.files, head.weight, head.bias)
         if self.hidden_head:
             soundness.check_classifier(self.files, self.hidden_head, self.D)
+        for summary, named in self.summaries.values():
+            soundness.check_summary(self.files, summary.tensors, named, self.D)
         agreement.check_labels(self.files, self.config, self.label_weights)
         decoder = f"{self.predictor.decoder}.weight" if self.predictor else ""
         if self.predictor and decoder not in (*self.files, *self.tied_decoder):
@@ -410,10 +419,23 @@ class Checkpoint:
             names += [] if own in self.files else [predictor.bias if self.settings.tied else own]
         return names
 
-    @property
-    def holds_last_norm(self) -> bool:
-        """Whether the last norm's scale and shift are seen as they are: by users, or strangers."""
-        return self.gives_hidden_states or bool(self.unknown)
+    @cached_property
+    def summaries(self) -> dict[str, tuple[Summary, dict[str, str]]]:
+        """What is made of all hidden states, and what it reads: its names and those of this file.
+
+        Raises:
+            CheckpointError: If only some of its tensors are there.
+        """
+        found = {}
+        for summary in self.family.summaries:
+            names = {n: n if summary.own else self.name(n) for n in summary.tensors}
+            there = [name for name in names.values() if name in self.files]
+            if len(there) == len(names):
+                found[summary.name] = summary, names
+            elif there:
+                gone = next(name for name in names.values() if name not in self.files)
+                raise CheckpointError(f"{self.path} has {there[0]} but no {gone}")
+        return found
 
     @cached_property
     def tied_decoder(self) -> dict[str, str]:
@@ -472,14 +494,12 @@ class Checkpoint:
     @property
     def unknown(self) -> list[str]:
         """Those of `others` that this family's heads do not have: nobody knows what they do."""
-        known = tuple(f"{name}." for name in self.pooled_heads) + self.family.behind
-        inner = {self.name(name) for step in self.family.embeddings for name in step.inner}
-        inner |= {self.name(name) for name in self.family.shared.values()}
-        return [
-            name
-            for name in self.others
-            if name not in inner and not name.startswith(known or ("\0",))
-        ]
+        known = {f"{name}.{part}" for name in self.pooled_heads for part in ("weight", "bias")}
+        known |= {self.name(name) for step in self.family.embeddings for name in step.inner}
+        known |= {self.name(name) for name in self.family.shared.values()}
+        known |= {name for _, names in self.summaries.values() for name in names.values()}
+        known |= set(self.predictor.tensors if self.predictor else ())
+        return [name for name in self.others if name not in known]
 
     @property
     def gives_hidden_states(self) -> bool:

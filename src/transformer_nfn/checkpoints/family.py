@@ -116,6 +116,30 @@ class WordPredictor:
         """The scale of its norm, and the shift if it has one."""
         return (f"{self.norm}.weight", *([f"{self.norm}.bias"] if self.shift else []))
 
+    @property
+    def tensors(self) -> tuple[str, ...]:
+        """All that a file may have of it beside the reader."""
+        decoder = (f"{self.decoder}.{part}" for part in ("weight", "bias"))
+        return (*self.norm_tensors, *decoder, self.bias)
+
+
+@dataclass(frozen=True)
+class Summary:
+    """What is made of all hidden states after the last norm; no symmetry moves what it reads.
+
+    Attributes:
+        name: What it is called.
+        tensors: What it reads, by name, and the axes: ``"3x x"`` for three times the stream's size
+            and once, a number for itself, any other letter for whatever size it has.
+        function: Of hidden states "s t x" and these tensors.
+        own: Their names stand without the family's prefix.
+    """
+
+    name: str
+    tensors: Mapping[str, str]
+    function: Callable[[Tensor, Mapping[str, Tensor], Settings], Tensor]
+    own: bool = False
+
 
 @dataclass(frozen=True)
 class Family:
@@ -142,7 +166,7 @@ class Family:
         labels: Readers with a row for each label of config.json.
         poolers: Readers whose output goes through an activation: that, or None for the MLPs'.
         pooled: Layers that read what a pooler gives, not the stream, and which pooler.
-        behind: Beginnings of names of tensors that read what a reader gives.
+        summaries: What else is given where hidden states are.
         ignored: Endings of names that are no weights.
         refused: Beginnings of names of tensors of networks that are not read.
         output_bias: The attention has an output bias, or a place for one.
@@ -173,7 +197,7 @@ class Family:
     labels: tuple[str, ...] = ("classifier", "score", "cls_classifier", "distillation_classifier")
     poolers: Mapping[str, str | None] = field(default_factory=dict)
     pooled: Mapping[str, str] = field(default_factory=dict)
-    behind: tuple[str, ...] = ()
+    summaries: tuple[Summary, ...] = ()
     ignored: tuple[str, ...] = field(default=())
     refused: tuple[str, ...] = ()
     output_bias: bool = True

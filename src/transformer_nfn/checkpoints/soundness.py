@@ -8,9 +8,18 @@ from transformer_nfn.checkpoints.family import Family, Matrix
 from transformer_nfn.checkpoints.files.tensors import TensorFiles
 from transformer_nfn.checkpoints.layout import Layout, bias_shape, stored_names, weight_shape
 from transformer_nfn.checkpoints.settings.values import Settings
-from transformer_nfn.space import BlockSpec, ClassToken, Inputs, Patches, PatchPositions
+from transformer_nfn.space import (
+    BlockSpec,
+    ClassToken,
+    Inputs,
+    Patches,
+    PatchPositions,
+    Positions,
+)
 
 MAX_BLOCKS = 4096
+#: Of a block that all depths share: its file is small, however often it is run.
+MAX_DEPTH = 256
 MAX_EXPERTS = 4096
 
 
@@ -22,6 +31,8 @@ def check_settings(settings: Settings, where: str) -> None:
     for name, value in settings.flags:
         if isinstance(value, dict | list):
             raise CheckpointError(f"{where}: {name} should not be {value!r:.60}")
+    if settings.depth and settings.depth > MAX_DEPTH:
+        raise CheckpointError(f"{where}: {settings.depth} depths of one block, over {MAX_DEPTH}")
     if settings.norm not in ("layer", "rms"):
         raise CheckpointError(f"norm is 'layer' or 'rms', not {settings.norm!r:.60}")
     if not 0 <= settings.eps < 1:
@@ -210,7 +221,7 @@ def check_places(
     first = [step for step in family.embeddings if isinstance(step, ClassToken)]
     kernels = [name(step.weight) for step in family.embeddings if isinstance(step, Patches)]
     for step in family.embeddings:
-        if isinstance(step, PatchPositions) and kernels:
+        if isinstance(step, PatchPositions | Positions) and kernels:
             side = settings.size("image") // max(1, _shape(files, kernels[0])[-1])
             places, wanted = _shape(files, name(step.name))[-2], side * side + len(first)
             if places != wanted:
@@ -237,6 +248,32 @@ def check_stream(files: TensorFiles, axes_by_name: Mapping[str, str], D: int) ->
                 f"{files.path}: {name} has shape {shape}; {axes} axes were expected, "
                 f"axis {axis} of them {D}"
             )
+        _check_float(files, name)
+
+
+def check_summary(
+    files: TensorFiles, axes: Mapping[str, str], names: Mapping[str, str], D: int
+) -> None:
+    """What is made of hidden states reads tensors of the sizes that are declared.
+
+    Args:
+        files: The tensors.
+        axes: As in `Summary.tensors`.
+        names: Of these tensors in the file.
+        D: Size of the stream.
+    """
+    sizes = {"x": D}
+    for own, name in names.items():
+        shape, labels = _shape(files, name), axes[own].split()
+        for label, size in zip(labels, shape, strict=False):
+            if label.isalpha():
+                sizes.setdefault(label, size)
+        wanted = tuple(
+            int(label) if label.isdigit() else int(label[:-1] or 1) * sizes.get(label[-1], 0)
+            for label in labels
+        )
+        if shape != wanted:
+            raise CheckpointError(f"{files.path}: {name} has shape {shape}, not {wanted}")
         _check_float(files, name)
 
 

@@ -4,6 +4,8 @@ import json
 from dataclasses import fields
 from typing import NamedTuple
 
+import torch
+
 from transformer_nfn.checkpoints import Checkpoint, Settings
 
 
@@ -36,11 +38,26 @@ def compare_settings(ours: Checkpoint, theirs: Checkpoint) -> SettingsCompared:
     several = max(len(c.heads) + len(c.pooled_heads) for c in (ours, theirs)) > 1
     if ours.architecture != theirs.architecture and several:
         unknown.add("architectures")
+    (one_dtype, one_lost), (two_dtype, two_lost) = map(_loaded, (ours, theirs))
+    if one_dtype != two_dtype and (one_lost or two_lost):
+        unknown.add("dtype")
     return SettingsCompared(
         tuple(_differ(ours.settings, theirs.settings)),
         tuple(sorted(unknown)),
         tuple(sorted(shared)),
     )
+
+
+def _loaded(checkpoint: Checkpoint) -> tuple[str, bool]:
+    """In what dtype a loader that obeys the config has the weights, and whether it rounds them."""
+    stored = torch.finfo(checkpoint.dtype)
+    said = checkpoint.config.get("dtype") or checkpoint.config.get("torch_dtype")
+    kind = getattr(torch, str(said).removeprefix("torch."), None)
+    if not isinstance(kind, torch.dtype) or not kind.is_floating_point:
+        return stored.dtype, False
+    loaded = torch.finfo(kind)
+    loses = loaded.eps > stored.eps or loaded.max < stored.max
+    return (loaded if loses else stored).dtype, loses
 
 
 def _differ(ours: Settings, theirs: Settings) -> list[str]:

@@ -14,6 +14,7 @@ from transformer_nfn.identity.comparing.names import unit_name
 from transformer_nfn.identity.comparing.outcome import Match
 from transformer_nfn.identity.comparing.residuals import Residual
 from transformer_nfn.identity.elements.element import NetElement
+from transformer_nfn.identity.elements.rules import stranger
 from transformer_nfn.identity.matching.networks import element_of, match
 from transformer_nfn.identity.running.confirmation import Agreement, confirm
 from transformer_nfn.identity.running.function import check_runnable
@@ -121,9 +122,12 @@ def same(
     seed = fresh_seed() if seed is None else seed
     compared = compare_settings(ours, theirs)
     if compared.unknown:
+        why = "and nobody knows what that does"
+        if compared.unknown == ("dtype",):
+            why = "and a loader that obeys one of them rounds the stored numbers"
         verdict = Verdict(
             Answer.UNDECIDED,
-            f"the configs differ in {_named(compared.unknown)}, and nobody knows what that does",
+            f"the configs differ in {_named(compared.unknown)}, {why}",
             where=f"config: {_named(compared.unknown)}",
         )
     else:
@@ -148,6 +152,12 @@ def _same(
     if not settings and _same_reading(ours, theirs) and (what := same_numbers(ours, theirs)):
         return _SAME[what]
     for checkpoint in (ours, theirs):
+        if checkpoint.unknown:
+            return Verdict(
+                Answer.UNDECIDED,
+                f"{checkpoint.path} has {stranger(checkpoint)}; remove it, or declare what it does",
+                where=checkpoint.unknown[0],
+            )
         if name := _not_finite(checkpoint):
             return Verdict(
                 Answer.UNDECIDED,

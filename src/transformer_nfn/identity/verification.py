@@ -8,6 +8,7 @@ from transformer_nfn.identity.comparing.judge import judge
 from transformer_nfn.identity.comparing.names import unit_name
 from transformer_nfn.identity.comparing.outcome import Match
 from transformer_nfn.identity.elements.certificate import load_certificate, read_terms
+from transformer_nfn.identity.elements.rules import stranger
 from transformer_nfn.identity.matching.networks import match
 from transformer_nfn.identity.running.confirmation import AGREE, Agreement, confirm
 from transformer_nfn.identity.running.inputs import fresh_seed
@@ -60,6 +61,9 @@ def verify(
     settings = compare_settings(ours, theirs)
     if differ := (*settings.differ, *settings.unknown):
         return Verification(False, f"the settings differ in {', '.join(differ)[:200]}")
+    for checkpoint in (ours, theirs):
+        if checkpoint.unknown:
+            return Verification(False, f"{checkpoint.path} has {stranger(checkpoint)}")
     if shapes := different_shapes(ours, theirs):
         return Verification(False, shapes)
     try:

@@ -17,6 +17,8 @@ from transformer_nfn.jobs.ray_orphans import Guard
 
 #: How long, in seconds, the size of the cluster is taken as known: nodes come and go.
 _SIZE_IS_FRESH = 10.0
+#: Seconds in which jobs under way must be dead, and after which they are killed again.
+_KILLING, _AGAIN = 30.0, 0.2
 
 
 class RayExecutor:
@@ -156,9 +158,12 @@ class RayExecutor:
         return Done(job, outcome.result, outcome.seconds)
 
     def _cancel(self, references: Iterable[Any]) -> None:
-        if self._open:
-            for reference in references:
+        """Kill what is under way. A job that is just being handed to a worker may miss it once."""
+        left, deadline = list(references), time.monotonic() + _KILLING
+        while self._open and left and time.monotonic() < deadline:
+            for reference in left:
                 self._ray.cancel(reference, force=True)
+            _, left = self._ray.wait(left, num_returns=len(left), timeout=_AGAIN)
 
 
 def _connect(address: str | None, retries: int) -> Any:

@@ -83,5 +83,4 @@ ALBERT = replace(
     predictor=PREDICTOR,
     poolers={"pooler": "tanh"},
     pooled={"classifier": "pooler", "sop_classifier.classifier": "pooler"},
-    behind=("predictions.",),
 )

@@ -75,6 +75,5 @@ BERT = Family(
     poolers={"pooler.dense": "tanh"},
     # A classifier of single tokens reads the stream, all others what the pooler makes of it.
     pooled={"cls.seq_relationship": "pooler.dense", "classifier": "pooler.dense"},
-    behind=("cls.predictions.",),
     ignored=("embeddings.position_ids",),
 )

@@ -1,9 +1,14 @@
 """The image tower of CLIP by itself: SigLIP's with a class token and a norm before the blocks."""
 
+from collections.abc import Mapping
 from dataclasses import replace
 
+from torch import Tensor
+
 from transformer_nfn.checkpoints.families.siglip import KEYS, PATCHES, PLACES, SIGLIP
+from transformer_nfn.checkpoints.family import Summary
 from transformer_nfn.checkpoints.settings.keys import ACTIVATIONS, Key
+from transformer_nfn.checkpoints.settings.values import Settings
 from transformer_nfn.space import ClassToken, Patches, Positions
 
 _OTHERS = ("hidden_act", "layer_norm_eps", "patch_size", "vision_use_head")
@@ -21,6 +26,13 @@ _KEYS = replace(
     harmless=KEYS.harmless | {"projection_dim"},
 )
 
+_PROJECTION = "visual_projection.weight"
+
+
+def _projected(hidden: Tensor, w: Mapping[str, Tensor], _: Settings) -> Tensor:
+    return hidden[:, 0] @ w[_PROJECTION].T
+
+
 CLIP = replace(
     SIGLIP,
     name="clip_vision_model",
@@ -34,4 +46,8 @@ CLIP = replace(
     ),
     # What is pooled goes through the last norm, hidden states do not.
     raw_hidden=True,
+    summaries=(
+        Summary("pooler_output", {}, lambda hidden, _, __: hidden[:, 0]),
+        Summary("image_embeds", {_PROJECTION: "o x"}, _projected, own=True),
+    ),
 )

@@ -1,11 +1,15 @@
 """DINOv2: a ViT of which each coordinate of what is written has a scale."""
 
+from collections.abc import Mapping
 from dataclasses import replace
+
+import torch
+from torch import Tensor
 
 from transformer_nfn.checkpoints.families.residual import plain_block
 from transformer_nfn.checkpoints.families.vit import KEYS as VIT_KEYS
 from transformer_nfn.checkpoints.families.vit import VIT
-from transformer_nfn.checkpoints.family import Matrix, linear
+from transformer_nfn.checkpoints.family import Matrix, Summary, linear
 from transformer_nfn.checkpoints.settings.keys import Key
 from transformer_nfn.checkpoints.settings.values import Settings
 from transformer_nfn.space import Block
@@ -37,6 +41,15 @@ def _block(settings: Settings) -> Block:
     return plain_block(settings, scaled=True)
 
 
+_CLASSIFIER = {"classifier.weight": "o 2x", "classifier.bias": "o"}
+
+
+def _labels(hidden: Tensor, w: Mapping[str, Tensor], _: Settings) -> Tensor:
+    """Of the class token and the mean of all patches."""
+    read = torch.cat([hidden[:, 0], hidden[:, 1:].mean(dim=1)], dim=-1)
+    return read @ w["classifier.weight"].T + w["classifier.bias"]
+
+
 DINOV2 = replace(
     VIT,
     name="dinov2",
@@ -54,6 +67,7 @@ DINOV2 = replace(
     norms=("norm1", "norm2"),
     readers=(),
     poolers={},
+    summaries=(Summary("classifier", _CLASSIFIER, _labels, own=True),),
     # In the place of patches that are hidden, which only training does.
-    behind=("embeddings.mask_token", "dinov2.embeddings.mask_token"),
+    ignored=("embeddings.mask_token",),
 )

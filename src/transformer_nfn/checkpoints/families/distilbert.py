@@ -70,6 +70,5 @@ DISTILBERT = Family(
     predictor=PREDICTOR,
     poolers={"pre_classifier": "relu"},
     pooled={"classifier": "pre_classifier"},
-    behind=("vocab_",),
     ignored=("embeddings.position_ids",),
 )

@@ -47,5 +47,4 @@ ELECTRA = replace(
     },
     # A summary of the stream that chooses among several texts, which is none of our readers.
     refused=("sequence_summary.",),
-    behind=("generator_predictions.", "generator_lm_head."),
 )

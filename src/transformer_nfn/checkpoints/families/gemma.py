@@ -11,6 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from transformer_nfn.checkpoints.errors import CheckpointError
 from transformer_nfn.checkpoints.families.llama import (
     LLAMA,
     LLAMA_KEYS,
@@ -100,11 +101,13 @@ def _keys(classes: str, softcaps: tuple[float | None, float | None], **more: Any
 
 
 def _normed_block(settings: Settings, softcap: float | None, *, normed: bool) -> Block:
+    if not (scalar := settings.flag(_SCALAR, 256.0)) > 0:
+        raise CheckpointError(f"{_SCALAR} is {scalar}, whose root scores are divided by")
     return rotary_block(
         settings,
         after=True,
         normed=normed,
-        scale=settings.flag(_SCALAR, 256.0) ** -0.5,
+        scale=scalar**-0.5,
         softcap=softcap and settings.flag(_SCORES, softcap),
     )
 

@@ -41,7 +41,6 @@ _SIZES: dict[str, str | tuple[str, int]] = {
     "hidden_size": "D",
     "intermediate_size": "D_A",
     "num_hidden_layers": "blocks",
-    "head_dim": "D_k",
     "vocab_size": ("embed_tokens.weight", 0),
 }
 

@@ -110,6 +110,5 @@ MODERNBERT = Family(
     predictor=WordPredictor(
         "head.dense", "head.norm", "decoder", _WORDS, "decoder.bias", activation="gelu", shift=False
     ),
-    behind=("head.norm.", "decoder."),
     output_bias=False,
 )

@@ -52,5 +52,4 @@ ROBERTA = replace(
     labels=("classifier", "out_proj"),
     poolers={"pooler.dense": "tanh", "classifier.dense": "tanh"},
     pooled={"classifier": "pooler.dense", "classifier.out_proj": "classifier.dense"},
-    behind=("lm_head.",),
 )

@@ -1,12 +1,18 @@
 """The image tower of SigLIP by itself: a ViT without a class token, under other names."""
 
+from collections.abc import Mapping
 from dataclasses import replace
+
+from torch import Tensor
+from torch.nn import functional as F
 
 from transformer_nfn.checkpoints.families.residual import plain_block, projection_matrices
 from transformer_nfn.checkpoints.families.vit import KEYS as VIT_KEYS
-from transformer_nfn.checkpoints.family import Family
+from transformer_nfn.checkpoints.family import Family, Summary
 from transformer_nfn.checkpoints.settings.keys import ACTIVATIONS, Key
-from transformer_nfn.space import Patches, Positions
+from transformer_nfn.checkpoints.settings.values import Settings
+from transformer_nfn.space import ACTIVATIONS as ACTIVATED
+from transformer_nfn.space import Patches, Positions, layer_norm
 
 PATCHES, PLACES = "embeddings.patch_embedding.weight", "embeddings.position_embedding.weight"
 _OTHERS = ("hidden_act", "layer_norm_eps", "pooler_act", "encoder_stride")
@@ -30,8 +36,36 @@ KEYS = replace(
     biases=(),
 )
 
-#: Its head, attention from a learned query, reads the stream and is none of our parts: the basis of
-#: the stream is held, and the head's tensors must agree as they are.
+_HEAD = {
+    "head.probe": "1 1 x",
+    "head.attention.in_proj_weight": "3x x",
+    "head.attention.in_proj_bias": "3x",
+    "head.attention.out_proj.weight": "x x",
+    "head.attention.out_proj.bias": "x",
+    "head.layernorm.weight": "x",
+    "head.layernorm.bias": "x",
+    "head.mlp.fc1.weight": "a x",
+    "head.mlp.fc1.bias": "a",
+    "head.mlp.fc2.weight": "x a",
+    "head.mlp.fc2.bias": "x",
+}
+
+
+def _pooled(hidden: Tensor, w: Mapping[str, Tensor], settings: Settings) -> Tensor:
+    """Attention of a learned query to all tokens, and an MLP."""
+    probe, wide, wide_bias, out, bias, scale, shift, up, up_bias, down, down_bias = (
+        w[name] for name in _HEAD
+    )
+    tokens = hidden.transpose(0, 1)
+    query = probe.expand(1, len(hidden), -1)
+    found, _ = F.multi_head_attention_forward(
+        query, tokens, tokens, len(scale), settings.heads, wide, wide_bias, None, None, False, 0.0,
+        out, bias, training=False, need_weights=False,
+    )  # fmt: skip
+    read = layer_norm(found[0], settings.eps) * scale + shift
+    return found[0] + ACTIVATED[settings.activation](read @ up.T + up_bias) @ down.T + down_bias
+
+
 SIGLIP = Family(
     name="siglip_vision_model",
     keys={"siglip_vision_model": KEYS},
@@ -43,5 +77,6 @@ SIGLIP = Family(
     norms=("layer_norm1", "layer_norm2"),
     last_norm="post_layernorm",
     embeddings=(Patches(PATCHES, "embeddings.patch_embedding.bias"), Positions(PLACES)),
+    summaries=(Summary("pooler_output", _HEAD, _pooled),),
     ignored=("embeddings.position_ids",),
 )

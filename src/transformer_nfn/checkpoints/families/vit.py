@@ -23,7 +23,6 @@ KEYS = Keys(
         "hidden_size": "D",
         "intermediate_size": "D_A",
         "num_hidden_layers": "blocks",
-        "head_dim": "D_k",
         "patch_size": (_PATCHES, 2),
         "num_channels": (_PATCHES, 1),
         "pooler_output_size": ("pooler.dense.weight", 0),

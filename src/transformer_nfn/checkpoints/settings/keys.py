@@ -122,12 +122,25 @@ class Keys:
     refused: tuple[str, ...] = ()
 
     @property
-    def known(self) -> frozenset[str]:
-        """All keys whose meaning is known."""
+    def _own(self) -> set[str]:
+        """Keys that this table says something of."""
         names = {n for key in self.matter if not key.asked for n in (key.name, *key.also)}
         names |= {name for joint in self.joint for name in joint.names}
         names |= {bias.key for bias in self.biases if bias.key}
-        return HARMLESS | self.harmless | names | {*SUPPORTED, *self.supported, *self.sizes}
+        return names | self.harmless | {*self.supported, *self.sizes}
+
+    @property
+    def only(self) -> Mapping[str, Any]:
+        """Keys that may have one value: its own, and of all others what this table does not say."""
+        own = self._own
+        if self.fixed.get("causal") is False:  # it is the masks of decoders that ask for it
+            own.add("is_causal")
+        return {k: v for k, v in SUPPORTED.items() if k not in own} | dict(self.supported)
+
+    @property
+    def known(self) -> frozenset[str]:
+        """All keys whose meaning is known."""
+        return HARMLESS | self._own | {*self.only, *SIZES}
 
     @property
     def sayable(self) -> frozenset[str]:
@@ -135,17 +148,25 @@ class Keys:
         return self.known | {key.name for key in self.matter if key.asked}
 
 
-#: In all families: keys of `transformers` that would make another network of the same file.
+#: In all families: keys of `transformers` that would make another network of the same file, among
+#: them those that the code for masks, positions and labels of all models looks for.
 SUPPORTED: Mapping[str, Any] = {
+    "attention_chunk_size": None,
     "attribute_map": None,
     "configuration_files": None,
     "fusion_config": None,
+    "is_causal": True,
     "is_encoder_decoder": False,
+    "layer_types": None,
     "per_layer_config": None,
     "pruned_heads": {},
     "quantization_config": None,
+    "sliding_window": None,
+    "token_classification_bias": True,
     "transformers_weights": None,
 }
+#: In all families: keys that must agree with the tensors.
+SIZES: Mapping[str, str] = {"head_dim": "D_k"}
 
 
 def read_settings(
@@ -167,7 +188,7 @@ def read_settings(
     Raises:
         CheckpointError: If a setting is missing, of another kind, or not supported.
     """
-    _refuse(config, {**SUPPORTED, **keys.supported})
+    _refuse(config, keys.only)
     found: dict[str, Any] = dict(keys.fixed)
     sizes: list[tuple[str, int]] = []
     flags: list[tuple[str, Any]] = []

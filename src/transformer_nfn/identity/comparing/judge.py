@@ -355,7 +355,7 @@ def compare_readers(ours: Checkpoint, theirs: Checkpoint, found: Match) -> None:
     """Compare all that reads the last stream, and all that touches none."""
     if ours.hidden_head:
         _compare_classifier(ours, theirs, found)
-    elif ours.last_norm and not ours.post_norm and ours.holds_last_norm:
+    elif ours.last_norm and not ours.post_norm and ours.gives_hidden_states:
         _compare_norm(ours, theirs, ours.last_norm, found)
     for head, their_head in zip(ours.heads.values(), theirs.heads.values(), strict=True):
         _compare_head(ours, theirs, head, their_head, found)
@@ -367,6 +367,8 @@ def compare_readers(ours: Checkpoint, theirs: Checkpoint, found: Match) -> None:
         other_name = theirs.tied_decoder.get(name, other_name)
         if other_name in theirs.files:
             _compare_plain(ours.files.read(name), theirs.files.read(other_name), name, found)
+        else:
+            found.note(name, Residual(name, None, float("inf"), 1.0))
     for own, of in ours.tied_decoder.items():
         if own in theirs.files:
             _compare_plain(ours.files.read(of), theirs.files.read(own), own, found)

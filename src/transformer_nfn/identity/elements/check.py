@@ -19,6 +19,7 @@ from transformer_nfn.identity.elements.rules import (
     check_equal,
     check_norm,
     check_scale,
+    stranger,
 )
 from transformer_nfn.identity.elements.table import Slot, element_table, element_tensors
 from transformer_nfn.space import Kind, StreamKind
@@ -30,6 +31,8 @@ def check_element(checkpoint: Checkpoint, element: NetElement) -> None:
     Raises:
         ElementError: With the first thing that is wrong.
     """
+    if checkpoint.unknown:
+        raise ElementError(f"{checkpoint.path} has {stranger(checkpoint)}, so nothing may move")
     wanted = checkpoint.spec
     if len(element.blocks) != checkpoint.blocks or any(g.spec != wanted for g in element.blocks):
         raise ElementError(
@@ -70,11 +73,6 @@ def check_slot(name: str, given: Slot, table: dict[str, Slot]) -> None:
 def _check_values(checkpoint: Checkpoint, element: NetElement) -> None:
     table = element_table(checkpoint)
     for name, value in element_tensors(element).items():
-        if name.startswith("basis.") and name not in table and checkpoint.unknown:
-            raise ElementError(
-                f"{checkpoint.path} has tensors we do not know ({checkpoint.unknown[0]}, …); they "
-                f"may read the stream, so its basis must stay"
-            )
         check_slot(name, Slot(value.dtype, tuple(value.shape)), table)
         if value.is_floating_point() and not value.isfinite().all():
             raise ElementError(f"{name} has NaN or infinite numbers")

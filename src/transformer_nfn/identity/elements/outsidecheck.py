@@ -42,7 +42,7 @@ def check_outside(checkpoint: Checkpoint, element: NetElement) -> None:
     basis = element.bases.get(last_stream(checkpoint))
     name = checkpoint.last_norm
     fixed = checkpoint.gives_stream(name)
-    held = fixed or checkpoint.holds_last_norm or (shared and not untied)
+    held = fixed or checkpoint.gives_hidden_states or (shared and not untied)
     own = checkpoint.norm(name)
     wanted = moved_norm(own, basis, fixed, held=True) if held else own
     check_norm(checkpoint, outside.last_norm, wanted, "outside", name, free=not held)

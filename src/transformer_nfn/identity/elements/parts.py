@@ -96,7 +96,7 @@ def _norms(checkpoint: Checkpoint) -> int | None:
 
 def last_norm_is_free(checkpoint: Checkpoint) -> bool:
     """Whether the scale of the last norm can move into the heads that read it."""
-    if checkpoint.last_norm is None or checkpoint.holds_last_norm:
+    if checkpoint.last_norm is None or checkpoint.gives_hidden_states:
         return False
     tied = any(head.tied for head in checkpoint.heads.values())
     return bool(checkpoint.heads) and not tied
@@ -151,7 +151,7 @@ def free_heads(checkpoint: Checkpoint) -> list[str]:
 
 def basis_streams(checkpoint: Checkpoint) -> list[int]:
     """Streams whose basis may change; fixed sine positions and hidden states hold theirs."""
-    if checkpoint.unknown or checkpoint.gives_hidden_states:
+    if checkpoint.gives_hidden_states:
         return []
     if not checkpoint.family.fixed_positions:
         return [0]

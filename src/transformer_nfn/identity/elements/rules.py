@@ -22,6 +22,12 @@ LOST = 0.1
 GREW = 16.0
 
 
+def stranger(checkpoint: Checkpoint) -> str:
+    """The first tensor that nobody knows, in words."""
+    name = checkpoint.unknown[0]
+    return f"a tensor {name[:100]!r} that nobody knows, and a loader may take it for another"
+
+
 class ElementError(CheckpointError):
     """Something that is no symmetry of the network it is said to be one of."""
 

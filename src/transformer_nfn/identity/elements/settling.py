@@ -76,7 +76,7 @@ def _outside(outside: Outside, element: NetElement, checkpoint: Checkpoint) -> O
     basis = element.bases.get(last_stream(checkpoint))
     heads = checkpoint.heads.values()
     shared = not outside.untied and any(head.tied for head in heads)
-    if checkpoint.holds_last_norm or shared:
+    if checkpoint.gives_hidden_states or shared:
         norm = moved_norm(own, basis, checkpoint.gives_stream(checkpoint.last_norm), held=True)
     else:
         held = not all(head.bias for head in heads)

@@ -19,7 +19,7 @@ def fixes_ones(ours: Checkpoint, theirs: Checkpoint) -> bool:
 
 def find_first_basis(ours: Checkpoint, theirs: Checkpoint, rounding: float) -> Basis | None:
     """The basis of the first stream, from what the embeddings write into it."""
-    if not ours.writers or ours.gives_hidden_states or ours.unknown or theirs.unknown:
+    if not ours.writers or ours.gives_hidden_states:
         return None
     (a, off_a), (b, off_b) = (
         tuple(map(torch.cat, zip(*(sampled_rows(c, name) for name in c.writers), strict=True)))

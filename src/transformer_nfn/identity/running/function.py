@@ -164,7 +164,11 @@ def _heads(
         return {"logits": F.relu(n.mean(dim=1) @ w1 + b1) @ w2 + b2}
     given = {}
     if checkpoint.gives_hidden_states:
-        given["hidden"] = stream if checkpoint.family.raw_hidden else n * norm[0] + norm[1]
+        hidden = n * norm[0] + norm[1]
+        given["hidden"] = stream if checkpoint.family.raw_hidden else hidden
+        for name, (summary, names) in checkpoint.summaries.items():
+            w = {own: read(stored).double() for own, stored in names.items()}
+            given[name] = summary.function(hidden, w, checkpoint.settings)
     for name, head in checkpoint.heads.items():
         weight = read(head.weight).double()
         bias = read(head.bias).double() if head.bias else torch.zeros(len(weight)).double()
