@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import torch
+import transformers
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
@@ -135,11 +136,36 @@ def test_what_a_loader_would_make_up_is_refused(name: str, tmp_path: Path) -> No
     refused(folder, f"has no {name}; a loader would make it up")
 
 
-def test_old_names_of_norms_are_explained(tmp_path: Path) -> None:
-    name = "bert.encoder.layer.0.output.LayerNorm"
+def old_names(tensors: Tensors) -> None:
+    """What the first BERTs call the scale and shift of their norms."""
+    for now, old in (("LayerNorm.weight", "LayerNorm.gamma"), ("LayerNorm.bias", "LayerNorm.beta")):
+        for name in [name for name in tensors if name.endswith(now)]:
+            tensors[name.removesuffix(now) + old] = tensors.pop(name)
+
+
+def test_old_names_of_norms_are_read_and_kept(tmp_path: Path) -> None:
+    folder = made.save(made.model("bert"), tmp_path / "a")
+    old = with_tensors(Path(shutil.copytree(folder, tmp_path / "b")), old_names)
+    words = torch.randint(60, (2, 12), generator=torch.Generator().manual_seed(0))
+    nets = [transformers.BertForMaskedLM.from_pretrained(path).eval() for path in (folder, old)]
+    with torch.no_grad():
+        one, two = (net(words).logits for net in nets)
+    assert torch.equal(one, two), "a loader reads them so"
+    with Checkpoint(folder) as ours, Checkpoint(old) as theirs:
+        assert theirs.unknown == []
+        assert same(ours, theirs).answer is Answer.SAME_TENSORS
+        element = random_net_element(theirs, torch.Generator().manual_seed(0))
+        moved = apply_element(theirs, element, tmp_path / "c")
+        with Checkpoint(moved) as copy:
+            assert same(ours, copy, seed=0).answer is Answer.EQUIVALENT
+    assert set(load_file(moved / "model.safetensors")) >= set(load_file(old / "model.safetensors"))
+
+
+@pytest.mark.parametrize("name", ["LayerNorm.gamma", "LayerNorm.beta"])
+def test_a_norm_under_two_names_is_refused(name: str, tmp_path: Path) -> None:
     folder = made.save(made.model("bert"), tmp_path)
-    with_tensors(folder, lambda t: t.update({f"{name}.beta": t.pop(f"{name}.bias")}))
-    refused(folder, "old name of a norm's weight or bias; load and save")
+    with_tensors(folder, lambda t: t.update({f"bert.embeddings.{name}": torch.ones(24)}))
+    refused(folder, "under its old name too")
 
 
 def test_zeros_get_nothing_laid_over_them(tmp_path: Path) -> None:

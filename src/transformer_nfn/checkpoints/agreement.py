@@ -25,11 +25,6 @@ def check_owned(files: TensorFiles, family: Family, stem: str, owned: Collection
     for name in files:
         if not name.startswith(stem) or name in owned or name.endswith(family.ignored or "\0"):
             continue
-        if name.endswith((".gamma", ".beta")) and "norm" in name.lower():
-            raise CheckpointError(
-                f"{files.path}: {name[:100]!r} is an old name of a norm's weight or bias; load and "
-                f"save the model with transformers once"
-            )
         raise CheckpointError(
             f"{files.path}: {name[:100]!r} stands in a block, and {family.name} has no such tensor "
             f"there, or no block before it; remove it if nothing reads it, else the file is of a "

@@ -126,7 +126,7 @@ def _write_all(
     with ExitStack() as stack:
         handles: list[BinaryIO] = [stack.enter_context(open(path, "r+b")) for path in temporaries]
         for name, value in changes:
-            number, place, entry = places[name]
+            number, place, entry = places[checkpoint.files.stored_name(name)]
             if tuple(value.shape) != entry.shape:
                 raise AssertionError(f"{name} has shape {entry.shape}, got {tuple(value.shape)}")
             handles[number].seek(place)

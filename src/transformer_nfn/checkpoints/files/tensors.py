@@ -24,6 +24,15 @@ from transformer_nfn.checkpoints.files.places import (
 )
 from transformer_nfn.stores import RangeFile
 
+#: Names that `transformers` reads as others, of files that TensorFlow's were made into.
+_OLD = {"LayerNorm.gamma": "LayerNorm.weight", "LayerNorm.beta": "LayerNorm.bias"}
+
+
+def _current_name(name: str) -> str:
+    stem, dot, last = name.rpartition("LayerNorm.")
+    current = _OLD.get(dot + last)
+    return stem + current if current and (not stem or stem.endswith(".")) else name
+
 
 class TensorFiles:
     """The tensors of one checkpoint. A context manager, since it holds files open.
@@ -56,6 +65,7 @@ class TensorFiles:
         self._asked = 0
         self.shards: list[tuple[Place, Header]] = []
         self._where: dict[str, tuple[int, Entry]] = {}
+        self._stored: dict[str, str] = {}
         try:
             self._open_all()
         except OSError as error:
@@ -77,13 +87,19 @@ class TensorFiles:
             limit = max(limit - header.start, 0)  # one limit for all, or many shards have none
             self._asked += header.start
             self.shards.append((file, header))
-            for name, entry in header.entries.items():
+            for stored, entry in header.entries.items():
+                name = _current_name(stored)
                 if name in self._where:
-                    raise CheckpointError(f"{file}: tensor {name[:80]!r} is in two shards")
+                    raise CheckpointError(
+                        f"{file}: tensor {name[:80]!r} is in two shards, or under its old name too"
+                    )
                 self._where[name] = (number, entry)
+                self._stored[name] = stored
         if index:
             stated = weight_map(index)
-            actual = {name: files[number].name for name, (number, _) in self._where.items()}
+            actual = {
+                self._stored[name]: files[number].name for name, (number, _) in self._where.items()
+            }
             if stated != actual:
                 wrong = sorted(n for n in stated | actual if stated.get(n) != actual.get(n))
                 raise CheckpointError(
@@ -113,6 +129,10 @@ class TensorFiles:
 
     def __contains__(self, name: object) -> bool:
         return name in self._where
+
+    def stored_name(self, name: str) -> str:
+        """What the file calls a tensor: the first BERTs have old names for scale and shift."""
+        return self._stored.get(name, name)
 
     def entry(self, name: str) -> Entry:
         """Dtype and shape of a tensor."""
