@@ -42,11 +42,11 @@ class Layout(NamedTuple):
 
     def without_stream(self) -> "Layout":
         """The same of a bias."""
-
-        def kept(labels: tuple[str, ...]) -> tuple[str, ...]:
-            return tuple(label for label in labels if label not in _STREAM)
-
-        return Layout(kept(self.before), tuple(map(kept, self.parts)), kept(self.after))
+        before, after, *parts = (
+            tuple(label for label in labels if label not in _STREAM)
+            for labels in (self.before, self.after, *self.parts)
+        )
+        return Layout(before, tuple(parts), after)
 
     def sizes(self, spec: BlockSpec) -> tuple[list[int], list[int], list[int]]:
         """Of the axes before, of what stands side by side, and of the axes after."""

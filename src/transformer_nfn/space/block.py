@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from types import MappingProxyType
 from typing import Any
 
@@ -261,13 +261,6 @@ def compose(name: str, *halves: Half, parallel: bool = False) -> Block:
             f"block {name!r}: what reads the stream side by side is added to it, after a norm"
         )
 
-    def function(w: Mapping[str, Tensor], tokens: Tensor, eps: float) -> Tensor:
-        if parallel:
-            return tokens + sum(half(w, tokens, eps) - tokens for half in halves)
-        for half in halves:
-            tokens = half(w, tokens, eps)
-        return tokens
-
     parts = [half.part for half in halves]
     names = [tensor for part in parts for tensor in part.tensors]
     if len(names) != len(set(names)):
@@ -281,10 +274,25 @@ def compose(name: str, *halves: Half, parallel: bool = False) -> Block:
         {label: axis for part in parts for label, axis in part.axes.items()},
         matrices | biases,
         {product: text for part in parts for product, text in part.products.items()},
-        function,
+        partial(_run, halves, parallel),
         halves,
         parallel,
     )
+
+
+def _run(
+    halves: tuple[Half, ...],
+    parallel: bool,
+    w: Mapping[str, Tensor],
+    tokens: Tensor,
+    eps: float,
+) -> Tensor:
+    """What a block of such halves computes."""
+    if parallel:
+        return tokens + sum(half(w, tokens, eps) - tokens for half in halves)
+    for half in halves:
+        tokens = half(w, tokens, eps)
+    return tokens
 
 
 def _is_bias(tensor: str) -> bool:

@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from transformer_nfn.checkpoints import Checkpoint
+from transformer_nfn.group import GroupElement
 from transformer_nfn.identity.elements.canonical import (
     Gauge,
     Norm,
@@ -83,26 +84,26 @@ def moved_gauge(
     rules, norms, group = Rules.of(checkpoint), reading(checkpoint, number), element.blocks[number]
     bases = [element.bases.get(stream) for stream in streams(checkpoint, number)]
     own = gauge_of(batch, norms, rules)
-
-    def act(name: str, value: Tensor) -> Tensor:
-        return group.act(value[None, None, None], gauge_axes(batch, name))[0, 0, 0]
-
-    def moved(half: int, name: str | None) -> Norm:
+    moved = []
+    for half, name in enumerate(checkpoint.reading_norms(number)):
         fixed, held = checkpoint.gives_stream(name), rules.holds(batch.spec.block, half)
         scale, shift = moved_norm(norms[half], bases[half], fixed, held=held)
-        return (scale if fixed else invertible(scale)), shift
-
-    first, second = (moved(*pair) for pair in enumerate(checkpoint.reading_norms(number)))
+        moved.append((scale if fixed else invertible(scale), shift))
     return Gauge(
-        (first, second),
-        {name: act(name, value) for name, value in own.ones.items()},
-        None if own.key_bias is None else act("K", own.key_bias),
-        None if own.value_bias is None else act("V", own.value_bias),
+        (moved[0], moved[1]),
+        {name: _acted(group, batch, name, value) for name, value in own.ones.items()},
+        None if own.key_bias is None else _acted(group, batch, "K", own.key_bias),
+        None if own.value_bias is None else _acted(group, batch, "V", own.value_bias),
         {
             name: _turned(value, bases[batch.spec.block.readers[name][1]])
             for name, value in own.shared.items()
         },
     )
+
+
+def _acted(group: GroupElement, batch: WeightBatch, name: str, value: Tensor) -> Tensor:
+    """What belongs to a tensor of a block, but has no axis of the stream, after the group."""
+    return group.act(value[None, None, None], gauge_axes(batch, name))[0, 0, 0]
 
 
 def _turned(vector: Tensor, basis: Tensor | None) -> Tensor:

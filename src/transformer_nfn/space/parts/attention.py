@@ -154,20 +154,9 @@ class Attention(Part):
     def units(self) -> Mapping[str, Unit]:
         """Q Kᵀ and V O of each head; under rotary positions Q Kᵀ of each pair of coordinates."""
         labels = ("g", "m") if self.grouped else ("h",)
-
-        def looks(w: Mapping[str, Tensor]) -> tuple[Tensor, Tensor]:
-            return self._each_head(w["Q"]), w["K"].unsqueeze(1)  # g m z k, g 1 z k
-
-        def values(w: Mapping[str, Tensor]) -> tuple[Tensor, Tensor]:
-            return w["V"].unsqueeze(1), self._each_head(w["O"]).mT  # g 1 z v, g m x v
-
-        def constants(w: Mapping[str, Tensor]) -> tuple[Tensor, Tensor]:
-            V, O = values(w)
-            return V[..., -1:, :], O
-
-        found = {"V O": Unit(("V", "O"), labels, values)}
+        found = {"V O": Unit(("V", "O"), labels, self._values)}
         if self.bias_row:  # a token of zeros sees nothing else, and a norm makes a whole one of it
-            found["bV O"] = constant_unit(("V", "O"), labels, constants)
+            found["bV O"] = constant_unit(("V", "O"), labels, self._constants)
         if self.normed:  # a norm stands between queries and keys, so each is seen by itself
             if self.bias_row:
                 each = {"Q": labels, "K": labels[:1]}
@@ -180,9 +169,19 @@ class Attention(Part):
                 ),
             }
         else:
-            found["Q K"] = Unit(("Q", "K"), labels, looks, pairs=self.rotary)
+            found["Q K"] = Unit(("Q", "K"), labels, self._looks, pairs=self.rotary)
         found |= {name: number_unit(name) for name in self.gains}
         return found | ({"bO": row_unit("bO")} if self.output_bias else {})
+
+    def _looks(self, w: Mapping[str, Tensor]) -> tuple[Tensor, Tensor]:
+        return self._each_head(w["Q"]), w["K"].unsqueeze(1)  # g m z k, g 1 z k
+
+    def _values(self, w: Mapping[str, Tensor]) -> tuple[Tensor, Tensor]:
+        return w["V"].unsqueeze(1), self._each_head(w["O"]).mT  # g 1 z v, g m x v
+
+    def _constants(self, w: Mapping[str, Tensor]) -> tuple[Tensor, Tensor]:
+        V, O = self._values(w)
+        return V[..., -1:, :], O
 
     def _norm_scales(self, w: Mapping[str, Tensor]) -> tuple[Tensor, Tensor]:
         """Of the norms of queries and keys, for each pair of coordinates "… j f i"."""

@@ -83,24 +83,23 @@ class Experts(Part):
     @property
     def units(self) -> Mapping[str, Unit]:
         """A column of the router; a neuron's gate, and its linear branch with what it writes."""
-
-        def both(w: Mapping[str, Tensor]) -> tuple[Tensor, Tensor]:
-            up, down = self._plain(w)
-            return up.movedim(1, 2).unsqueeze(-1), down.unsqueeze(-1)  # u a z 1, u a x 1
-
-        def constants(w: Mapping[str, Tensor]) -> tuple[Tensor, Tensor]:
-            up, down = both(w)
-            return up[:, :, -1:], down
-
         return {
             "router": Unit(("router",), ("u",), lambda w: (w["router"].T.unsqueeze(-1),)),
             "gate": Unit(("gate",), ("u", "a"), lambda w: (w["gate"].movedim(1, 2).unsqueeze(-1),)),
-            "up down": Unit(("up", "down"), ("u", "a"), both),
+            "up down": Unit(("up", "down"), ("u", "a"), self._both),
             "bgate": constant_unit(
                 ("gate",), ("u", "a"), lambda w: (w["gate"][:, -1, :, None, None],)
             ),
-            "bup down": constant_unit(("up", "down"), ("u", "a"), constants),
+            "bup down": constant_unit(("up", "down"), ("u", "a"), self._constants),
         }
+
+    def _both(self, w: Mapping[str, Tensor]) -> tuple[Tensor, Tensor]:
+        up, down = self._plain(w)
+        return up.movedim(1, 2).unsqueeze(-1), down.unsqueeze(-1)  # u a z 1, u a x 1
+
+    def _constants(self, w: Mapping[str, Tensor]) -> tuple[Tensor, Tensor]:
+        up, down = self._both(w)
+        return up[:, :, -1:], down
 
     @staticmethod
     def _plain(w: Mapping[str, Tensor]) -> tuple[Tensor, Tensor]:

@@ -191,26 +191,25 @@ class GatedMlp(Part):
     @property
     def units(self) -> Mapping[str, Unit]:
         """What a neuron's gate reads, and the product of its linear branch and what it writes."""
-
-        def both(w: Mapping[str, Tensor]) -> tuple[Tensor, Tensor]:
-            up = w["up"].view(*w["up"].shape[:2], 1).movedim(0, 1)  # a z 1
-            return up, w["down"].view(up.shape[0], 1, -1).mT  # a x 1
-
-        def constants(w: Mapping[str, Tensor]) -> tuple[Tensor, Tensor]:
-            up, down = both(w)
-            return up[:, -1:], down
-
         found = {
             "gate": Unit(("gate",), ("a",), lambda w: (w["gate"].T.unsqueeze(-1),)),
-            "up down": Unit(("up", "down"), ("a",), both),
+            "up down": Unit(("up", "down"), ("a",), self._both),
         }
         if self.bias_row:  # all that a token of zeros sees
             found["bgate"] = constant_unit(
                 ("gate",), ("a",), lambda w: (w["gate"][-1][:, None, None],)
             )
-            found["bup down"] = constant_unit(("up", "down"), ("a",), constants)
+            found["bup down"] = constant_unit(("up", "down"), ("a",), self._constants)
         found |= {name: number_unit(name) for name in self.gains}
         return found | ({"bdown": row_unit("bdown")} if self.bias_row else {})
+
+    def _both(self, w: Mapping[str, Tensor]) -> tuple[Tensor, Tensor]:
+        up = w["up"].view(*w["up"].shape[:2], 1).movedim(0, 1)  # a z 1
+        return up, w["down"].view(up.shape[0], 1, -1).mT  # a x 1
+
+    def _constants(self, w: Mapping[str, Tensor]) -> tuple[Tensor, Tensor]:
+        up, down = self._both(w)
+        return up[:, -1:], down
 
     def __call__(
         self, w: Mapping[str, Tensor], x: Float[Tensor, "n *s t x"], number: int = 0
