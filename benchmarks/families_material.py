@@ -186,13 +186,28 @@ def quiet() -> Iterator[None]:
         yield
 
 
-def make(name: str, folder: Path, *, dtype: torch.dtype = torch.float64, seed: int = 0) -> Path:
-    """A network with random weights, norms and biases, written by `transformers`."""
+def make(
+    name: str,
+    folder: Path,
+    *,
+    dtype: torch.dtype = torch.float64,
+    seed: int = 0,
+    model: str | None = None,
+) -> Path:
+    """A network with random weights, norms and biases, written by `transformers`.
+
+    Args:
+        name: Its model_type.
+        folder: Where to.
+        dtype: In which it is stored.
+        seed: Of its weights.
+        model: Another class that has the same config.
+    """
     architecture = ARCHITECTURES[name]
     torch.manual_seed(seed)
     with quiet():
         config = getattr(transformers, architecture.config)(**architecture.sizes)
-        net = getattr(transformers, architecture.model)(config).eval()
+        net = getattr(transformers, model or architecture.model)(config).eval()
     generator = torch.Generator().manual_seed(seed)
     with torch.no_grad():
         for parameter_name, value in net.named_parameters():

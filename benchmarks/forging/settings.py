@@ -192,9 +192,14 @@ def _setting_pair(name: str, bases: Bases, case: Case, work: Path) -> Pair:
     if name in _DECLARED:
         pair.declared = found
         return pair
+    return _run_there(bases, base, pair)
+
+
+def _run_there(bases: Bases, base: Path, pair: Pair) -> Pair:
+    """The pair with how far `transformers` has its outputs apart, or what it says instead."""
     try:
-        pair.apart = apart_in_transformers(bases, base, ours, theirs)
-    except Exception as error:  # whatever it is that transformers does with such a config
+        pair.apart = apart_in_transformers(bases, base, pair.ours, pair.theirs)
+    except Exception as error:  # whatever it is that it does with such a config or file
         pair.declared = f"transformers: {type(error).__name__}: {str(error)[:100]}"
     return pair
 
@@ -244,11 +249,7 @@ def shadow(bases: Bases, case: Case, work: Path) -> Pair:
     draft.values[twin] = noise * draft.values[name].abs().mean()
     theirs = draft.store(work / "b", DTYPES[case.dtype])
     pair = Pair(base, theirs, {"style": style, "base": seed, "tensor": twin}, measured=False)
-    try:
-        pair.apart = apart_in_transformers(bases, base, base, theirs)
-    except Exception as error:  # whatever it is that transformers does with such a file
-        pair.declared = f"transformers: {type(error).__name__}: {str(error)[:100]}"
-    return pair
+    return _run_there(bases, base, pair)
 
 
 def _moved_or_not(source: Path, out: Path, generator: torch.Generator) -> tuple[Path, dict]:

@@ -5,7 +5,6 @@ takes the first of two names that are one parameter. A tensor that no table name
 the place of one that we compare.
 """
 
-import json
 import re
 import shutil
 from pathlib import Path
@@ -19,7 +18,6 @@ from safetensors.torch import load_file, save_file
 from benchmarks.families import moved, relative
 from benchmarks.families_material import (
     ARCHITECTURES,
-    Architecture,
     exact,
     inputs,
     load,
@@ -27,6 +25,7 @@ from benchmarks.families_material import (
     outputs,
     quiet,
 )
+from tests.identity.test_loaders import configured
 from transformer_nfn.checkpoints import FAMILIES, Checkpoint, CheckpointError, TensorFiles
 from transformer_nfn.identity import (
     Answer,
@@ -49,22 +48,9 @@ def with_tensors(folder: Path, out: Path, **given: torch.Tensor) -> Path:
     return out
 
 
-def with_config(folder: Path, **changes: Any) -> Path:
-    file = folder / "config.json"
-    file.write_text(json.dumps({**json.loads(file.read_text()), **changes}))
-    return folder
-
-
 def decided(one: Path, two: Path) -> Answer:
     with Checkpoint(one) as ours, Checkpoint(two) as theirs:
         return same(ours, theirs, seed=0, search=False).answer
-
-
-def as_class(name: str, model: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A network of another class of the same config."""
-    plain = ARCHITECTURES[name]
-    monkeypatch.setitem(ARCHITECTURES, name, Architecture(plain.config, model, plain.sizes))
-    return make(name, folder)
 
 
 # ------------------------------------------------------------------------------------- tensors
@@ -141,9 +127,9 @@ SUMMARIES = [
 
 @pytest.mark.parametrize(("name", "model", "theirs", "ours"), SUMMARIES)
 def test_what_is_made_of_hidden_states_is_run(
-    name: str, model: str, theirs: str, ours: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    name: str, model: str, theirs: str, ours: str, tmp_path: Path
 ) -> None:
-    folder = as_class(name, model, tmp_path / "a", monkeypatch)
+    folder = make(name, tmp_path / "a", model=model)
     images = inputs(folder)["pixel_values"]
     with torch.no_grad(), quiet():
         wanted = exact(load(folder))(pixel_values=images)[theirs]
@@ -157,19 +143,19 @@ def test_what_is_made_of_hidden_states_is_run(
     [
         ("dinov2", "Dinov2ForImageClassification", "classifier.weight"),
         ("clip_vision_model", "CLIPVisionModelWithProjection", "visual_projection.weight"),
-        ("siglip_vision_model", "SiglipVisionModel", "vision_model.head.mlp.fc2.bias"),
+        ("siglip_vision_model", "SiglipVisionModel", "head.mlp.fc2.bias"),
     ],
 )
 def test_digits_that_all_lean_one_way_in_a_head_are_seen(
-    name: str, model: str, changed: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    name: str, model: str, changed: str, tmp_path: Path
 ) -> None:
     """Each number is off by what rounding may do; all together they are no rounding."""
-    folder = as_class(name, model, tmp_path / "a", monkeypatch)
+    folder = make(name, tmp_path / "a", model=model)
     file = folder / "model.safetensors"
     single = {n: t.half() for n, t in load_file(file).items()}
     single = {n: t * 20 if n == changed else t for n, t in single.items()}
     save_file(single, file, {"format": "pt"})
-    mine = single[changed if changed in single else changed.removeprefix("vision_model.")]
+    mine = single[changed]
     off = mine.abs() * (1 + 2**-10)
     leaning = {n: off.to(t.dtype) if t is mine else t for n, t in single.items()}
     plain = {n: mine.abs() if t is mine else t for n, t in single.items()}
@@ -209,7 +195,7 @@ def test_all_that_is_no_stranger_is_run(
     name: str, model: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What is compared only number by number would leave room for digits that lean one way."""
-    folder = as_class(name, model, tmp_path, monkeypatch)
+    folder = make(name, tmp_path, model=model)
     touched: set[str] = set()
     for reader in ("read", "chunks", "rows", "slice"):
         plain = getattr(TensorFiles, reader)
@@ -278,7 +264,7 @@ def test_every_setting_that_transformers_reads_is_known(name: str) -> None:
 def test_settings_that_common_code_reads_are_refused(
     name: str, key: str, value: Any, tmp_path: Path
 ) -> None:
-    folder = with_config(make(name, tmp_path), **{key: value})
+    folder = configured(make(name, tmp_path), **{key: value})
     with pytest.raises(CheckpointError, match=key):
         Checkpoint(folder)
 
@@ -307,7 +293,7 @@ def test_a_dtype_that_rounds_what_is_stored_is_a_setting(
     tensors = {n: t.to(stored[1]) for n, t in load_file(file).items()}
     save_file(tensors, file, {"format": "pt"})
     for folder, kind in zip((first, second), stated, strict=True):
-        with_config(folder, dtype=kind)
+        configured(folder, dtype=kind)
     assert decided(first, second).same_function is same_function
 
 
@@ -316,19 +302,19 @@ def test_a_dtype_that_rounds_what_is_stored_is_a_setting(
 
 @pytest.mark.parametrize("name", ["siglip_vision_model", "clip_vision_model", "vit"])
 def test_an_image_of_more_patches_than_places_is_refused(name: str, tmp_path: Path) -> None:
-    folder = with_config(make(name, tmp_path), image_size=1200)
+    folder = configured(make(name, tmp_path), image_size=1200)
     with pytest.raises(CheckpointError, match="places"):
         Checkpoint(folder)
 
 
 def test_a_small_file_asks_for_no_thousand_depths(tmp_path: Path) -> None:
-    folder = with_config(make("albert", tmp_path), num_hidden_layers=100_000)
+    folder = configured(make("albert", tmp_path), num_hidden_layers=100_000)
     with pytest.raises(CheckpointError, match="100000 depths"):
         Checkpoint(folder)
 
 
 @pytest.mark.parametrize("value", [0, -4])
 def test_scores_are_divided_by_something(value: float, tmp_path: Path) -> None:
-    folder = with_config(make("gemma2", tmp_path), query_pre_attn_scalar=value)
+    folder = configured(make("gemma2", tmp_path), query_pre_attn_scalar=value)
     with pytest.raises(CheckpointError, match="query_pre_attn_scalar"):
         Checkpoint(folder)

@@ -285,7 +285,7 @@ class Checkpoint:
         held = self.stream_norms or self.spec.block.gains
         return StreamKind.PERMUTED if held else StreamKind.ORTHOGONAL
 
-    @property
+    @cached_property
     def norm_names(self) -> list[str]:
         """All norms, in the order in which tokens meet them."""
         inside = [norm for number in range(self.blocks) for norm in self._own_norms(number)]

@@ -47,7 +47,7 @@ def block_changes(
     rules = Rules.of(checkpoint)
     norms = reading(checkpoint, number)
     if gauge is None:
-        gauge = moved_gauge(checkpoint, element, number, batch)
+        gauge = moved_gauge(checkpoint, element, number, batch, norms)
     moved = group(rotated(undressed(batch, norms, rules), bases))  # type: ignore[arg-type]
     yield from checkpoint.pack(number, dressed(moved, gauge, element.unseen)).items()
     yield from _norm_changes(checkpoint, number, gauge)
@@ -71,7 +71,11 @@ def norm_tensors(
 
 
 def moved_gauge(
-    checkpoint: Checkpoint, element: NetElement, number: int, batch: WeightBatch
+    checkpoint: Checkpoint,
+    element: NetElement,
+    number: int,
+    batch: WeightBatch,
+    norms: tuple[Norm, Norm],
 ) -> Gauge:
     """A block's own gauge, carried along: what the result has where nothing else was asked for.
 
@@ -80,8 +84,9 @@ def moved_gauge(
         element: What acts on it.
         number: Of the block.
         batch: Its weights as stored.
+        norms: Of the norms that it reads.
     """
-    rules, norms, group = Rules.of(checkpoint), reading(checkpoint, number), element.blocks[number]
+    rules, group = Rules.of(checkpoint), element.blocks[number]
     bases = [element.bases.get(stream) for stream in streams(checkpoint, number)]
     own = gauge_of(batch, norms, rules)
     moved = []

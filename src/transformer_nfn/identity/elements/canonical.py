@@ -172,8 +172,9 @@ def gauge_of(
             ones[name] = _coefficients(folded, axis, direction)
     if rules.centred_writes:
         ones |= {name: block[name].mean(dim=-1) for name in batch.spec.block.writers}
+    first, second = ((invertible(scale), shift) for scale, shift in norms)
     return Gauge(
-        ((invertible(norms[0][0]), norms[0][1]), (invertible(norms[1][0]), norms[1][1])),
+        (first, second),
         ones,
         block["K"][..., D, :] if rules.free_key_bias else None,
         block["V"][..., D, :] if rules.output_bias else None,

@@ -11,6 +11,7 @@ from transformer_nfn.group import GroupElement, conditioned, random_element
 from transformer_nfn.identity.elements.acting import (
     last_norm_of,
     moved_gauge,
+    reading,
 )
 from transformer_nfn.identity.elements.canonical import Gauge, Norm, Rules, invertible
 from transformer_nfn.identity.elements.element import NetElement, Outside
@@ -123,7 +124,7 @@ def _gauge(
     if not chosen & {"key_bias", "value_bias", "norms", "ones", "router"}:
         return None
     rules, batch = Rules.of(checkpoint), checkpoint.block(number)
-    gauge = moved_gauge(checkpoint, element, number, batch)
+    gauge = moved_gauge(checkpoint, element, number, batch, reading(checkpoint, number))
     if "key_bias" in chosen and gauge.key_bias is not None:
         gauge = replace(gauge, key_bias=_normal(gauge.key_bias, generator))
     if "value_bias" in chosen and gauge.value_bias is not None:

@@ -42,7 +42,7 @@ def _gauge(gauge: Gauge, element: NetElement, checkpoint: Checkpoint, number: in
         for half, (name, norm) in enumerate(zip(names, gauge.norms, strict=True))
     ]
     if rules.held & set(ones):
-        moved = moved_gauge(checkpoint, element, number, checkpoint.block(number))
+        moved = moved_gauge(checkpoint, element, number, checkpoint.block(number), own)
         ones |= {name: moved.ones[name] for name in rules.held if name in ones}
     return Gauge(
         (norms[0], norms[1]),
