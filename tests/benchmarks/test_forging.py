@@ -3,7 +3,9 @@ from pathlib import Path
 import pytest
 import torch
 
-from transformer_nfn.identity import run
+from transformer_nfn.checkpoints import Checkpoint
+from transformer_nfn.identity import confirm, run
+from transformer_nfn.identity.running import confirmation
 
 pytest.importorskip("benchmarks.forging.forge", reason="no benchmarks in an sdist")
 if True:  # after the line above, which skips all of it
@@ -52,6 +54,17 @@ def test_an_honest_copy_is_below_the_line(kind: str, bases: Bases, tmp_path: Pat
     assert found is not None
     assert pair.honest
     assert not found.forged
+
+
+def test_rare_roundings_are_not_taken_for_a_difference(
+    bases: Bases, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pair = honest(bases, Case("honest: orbit", "dinov2", "float32", 0), tmp_path / "work")
+    with Checkpoint(pair.ours) as ours, Checkpoint(pair.theirs) as theirs:
+        assert confirm(ours, theirs, seed=1007).holds
+        monkeypatch.setattr(confirmation, "_MOST_JITTERS", 11)
+        few = confirm(ours, theirs, seed=1007)
+    assert few.in_doubt
 
 
 def test_a_case_is_made_again_to_the_bit(bases: Bases, tmp_path: Path) -> None:

@@ -32,10 +32,13 @@ TURNED = 0.1
 #: Inputs that the most different ones are chosen from, as a multiple of those that are judged.
 _POOL = 2
 #: Roundings of each file; more where few outputs would make a chance of it, and where what few
-#: roundings say is not clear: they are off by up to a half.
-_JITTERS, MANY_JITTERS = 4, 10
+#: roundings say is not clear: they are off by up to a half. Most before anything is left undecided:
+#: where a rare rounding does much, ten say 2.9 of an honest copy that is at 1.6.
+_JITTERS, MANY_JITTERS, _MOST_JITTERS = 4, 10, 40
 MANY_OUTPUTS = 256
 _CLEAR, _CLEAR_ON_ONE = 1.5, 4.0
+#: Beyond this multiple of the limits more roundings would change nothing.
+_HOPELESS = 2.0
 #: Between the seeds of the roundings of one file and of the other: equal ones would not be two.
 _OTHER = 10**6
 #: Outputs of one token that are compared; of more, some chosen by the seed.
@@ -83,6 +86,12 @@ class Agreement:
         return close and self.blurred is None
 
     @property
+    def in_doubt(self) -> bool:
+        """Whether a better measure of rounding could still make them agree."""
+        near = self.ratio <= _HOPELESS * APART and self.ratio_on_one <= _HOPELESS * APART_ON_ONE
+        return near and not self.holds and self.blurred is None
+
+    @property
     def refuted(self) -> bool:
         """Whether rounding does not explain it by far."""
         apart = self.ratio > APART or self.ratio_on_one > APART_ON_ONE
@@ -124,6 +133,8 @@ def confirm(
         found = agreement(0, _JITTERS)
         if not (found.ratio <= _CLEAR and found.ratio_on_one <= _CLEAR_ON_ONE):
             found = agreement(_JITTERS, MANY_JITTERS)
+    if found.in_doubt:
+        found = agreement(MANY_JITTERS, _MOST_JITTERS)
     if given == (ours, theirs):  # they choose nothing
         return found
     return replace(found, turned=max(turning(each, inputs, seed) for each in given))
