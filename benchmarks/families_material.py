@@ -17,6 +17,8 @@ from torch import Tensor, nn
 from transformers.models.cohere import modeling_cohere as cohere
 from transformers.models.modernbert import modeling_modernbert as modernbert
 
+from tests.checkpoints import made
+
 #: What `exact` replaces.
 PATCHED = (
     "RMSNorm, and the LayerNorms that are no torch module (Cohere): float32 in all of them",
@@ -222,11 +224,7 @@ def make(
 
 def load(folder: Path, dtype: torch.dtype = torch.float64) -> Any:
     """Read it as `transformers` does."""
-    with quiet():
-        kind = transformers.AutoConfig.from_pretrained(folder).architectures[0]
-        net = getattr(transformers, kind).from_pretrained(folder, dtype=dtype).eval()
-        net.set_experts_implementation("eager")  # the grouped one knows no float64
-        return net
+    return made.load(folder, dtype)
 
 
 def exact(net: Any) -> Any:

@@ -56,6 +56,15 @@ def test_an_honest_copy_is_below_the_line(kind: str, bases: Bases, tmp_path: Pat
     assert not found.forged
 
 
+@pytest.mark.parametrize("family", ["mixtral", "qwen3_moe"])
+def test_settings_of_experts_are_measured_not_declared(
+    family: str, bases: Bases, tmp_path: Path
+) -> None:
+    pair = forged(bases, Case("setting: theta", family, "float32", 0), tmp_path / "work")
+    assert pair.declared is None
+    assert pair.apart is not None
+
+
 def test_rare_roundings_are_not_taken_for_a_difference(
     bases: Bases, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
