@@ -43,11 +43,7 @@ def _block(settings: Settings) -> Block:
 
 
 PREDICTOR = WordPredictor(
-    reads="predictions.dense",
-    norm="predictions.LayerNorm",
-    decoder="predictions.decoder",
-    tied=_WORDS,
-    bias="predictions.bias",
+    "predictions.dense", "predictions.LayerNorm", "predictions.decoder", _WORDS, "predictions.bias"
 )
 
 ALBERT = replace(

@@ -2,7 +2,7 @@
 
 from transformer_nfn.checkpoints.families.residual import encoder_matrices, post_norm_block
 from transformer_nfn.checkpoints.family import Family, Reader, WordPredictor
-from transformer_nfn.checkpoints.settings.keys import ACTIVATIONS, Key, Keys
+from transformer_nfn.checkpoints.settings.keys import ACTIVATIONS, Key, Keys, usual_sizes
 from transformer_nfn.space import Positions, TokenTypes, Words
 
 KEYS = Keys(
@@ -19,10 +19,7 @@ KEYS = Keys(
         "is_decoder": False,
     },
     sizes={
-        "hidden_size": "D",
-        "intermediate_size": "D_A",
-        "num_hidden_layers": "blocks",
-        "vocab_size": ("embeddings.word_embeddings.weight", 0),
+        **usual_sizes("embeddings.word_embeddings.weight"),
         "max_position_embeddings": ("embeddings.position_embeddings.weight", 0),
         "type_vocab_size": ("embeddings.token_type_embeddings.weight", 0),
     },

@@ -7,6 +7,8 @@ from transformer_nfn.checkpoints.settings.rotary import ROPE, read_rope
 from transformer_nfn.space import Words
 
 _WORDS = "word_embeddings.weight"
+_LAYERS = "self_attention.query_key_value", "self_attention.dense", "mlp.dense_h_to_4h"
+_BIASES = tuple(f"{layer}.bias" for layer in (*_LAYERS, "mlp.dense_4h_to_h"))
 
 KEYS = Keys(
     fixed={"norm": "layer", "causal": True, "groups": 1},
@@ -36,17 +38,7 @@ KEYS = Keys(
     },
     blocks=32,
     classes="Falcon",
-    biases=(
-        Biases(
-            (
-                "self_attention.query_key_value.bias",
-                "self_attention.dense.bias",
-                "mlp.dense_h_to_4h.bias",
-                "mlp.dense_4h_to_h.bias",
-            ),
-            there=False,
-        ),
-    ),
+    biases=(Biases(_BIASES, there=False),),
     # One key head whatever the number says.
     harmless=frozenset(("num_kv_heads", "n_head_kv", "pad_token_id")),
 )

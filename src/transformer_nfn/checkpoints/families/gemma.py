@@ -4,7 +4,6 @@ From the second on there are norms on both sides of each half; the second caps i
 logits, the third has norms of queries and keys.
 """
 
-from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -21,9 +20,9 @@ from transformer_nfn.checkpoints.families.llama import (
 )
 from transformer_nfn.checkpoints.family import Matrix, Reader
 from transformer_nfn.checkpoints.settings.keys import ACTIVATIONS, Biases, Joint, Key, padding
-from transformer_nfn.checkpoints.settings.rotary import ROPE, read_rope, typed_rope, typed_windows
+from transformer_nfn.checkpoints.settings.rotary import ROPE, read_rope, typed_ropes, typed_windows
 from transformer_nfn.checkpoints.settings.values import Settings
-from transformer_nfn.space import Block, Rope, Scaled, Words
+from transformer_nfn.space import Block, Scaled, Words
 
 #: The first files say gelu and mean the other one.
 _GELU = {**ACTIVATIONS, "gelu": ACTIVATIONS["gelu_pytorch_tanh"]}
@@ -68,18 +67,11 @@ _SCALAR, _SCORES, _LOGITS = (
 )
 _WINDOWS = ("sliding_window", "layer_types")
 _PATTERN, _LOCAL = "sliding_window_pattern", "rope_local_base_freq"
+_BASES = ("rope_theta", 1e6), (_LOCAL, 1e4)
 _REPLACED = (
     *(_SCALAR, _SCORES, _LOGITS, *_WINDOWS),
     *("hidden_act", "hidden_activation", "num_key_value_heads"),
 )
-
-
-def _full(config: Mapping[str, Any], _: int) -> Rope:
-    return typed_rope(config, "full_attention", ("rope_theta", 1e6), 131072)
-
-
-def _local(config: Mapping[str, Any], _: int) -> Rope:
-    return typed_rope(config, "sliding_attention", (_LOCAL, 1e4), 131072, scaling=False)
 
 
 def _keys(classes: str, softcaps: tuple[float | None, float | None], **more: Any) -> Any:
@@ -152,8 +144,7 @@ GEMMA3 = replace(
             "Gemma3",
             (None, None),
             joint=(
-                Joint((*ROPE, _LOCAL), "rope", _full),
-                Joint((), "local_rope", _local),
+                *typed_ropes((*ROPE, _LOCAL), *_BASES, 131072, scaled=(True, False)),
                 Joint((*_WINDOWS, _PATTERN), "windows", typed_windows(4096, 6, _PATTERN)),
             ),
             supported={"use_bidirectional_attention": False},

@@ -7,7 +7,15 @@ from typing import Any
 from torch import Tensor
 
 from transformer_nfn.checkpoints.family import Family, Reader, linear
-from transformer_nfn.checkpoints.settings.keys import ACTIVATIONS, Biases, Joint, Key, Keys, padding
+from transformer_nfn.checkpoints.settings.keys import (
+    ACTIVATIONS,
+    Biases,
+    Joint,
+    Key,
+    Keys,
+    padding,
+    usual_sizes,
+)
 from transformer_nfn.checkpoints.settings.rotary import (
     ROPE,
     WINDOWS,
@@ -37,12 +45,6 @@ _MATTER = (
     Key("attention_chunk_size", "flags", int, None),
     Key("rope_interleaved", "flags", bool, False),
 )
-_SIZES: dict[str, str | tuple[str, int]] = {
-    "hidden_size": "D",
-    "intermediate_size": "D_A",
-    "num_hidden_layers": "blocks",
-    "vocab_size": ("embed_tokens.weight", 0),
-}
 
 LLAMA_KEYS = Keys(
     fixed={"norm": "rms"},
@@ -55,7 +57,7 @@ LLAMA_KEYS = Keys(
         Key("layer_types", "flags", list, None),
     ),
     joint=(Joint(ROPE, "rope", lambda config, _: read_rope(config, 2048)),),
-    sizes=_SIZES,
+    sizes=usual_sizes("embed_tokens.weight"),
     blocks=32,
     classes="Llama",
     biases=(

@@ -3,9 +3,6 @@
 The first block's attention has no norm of its own: it reads that of the embeddings.
 """
 
-from collections.abc import Mapping
-from typing import Any
-
 from transformer_nfn.checkpoints.families.llama import rotary_block
 from transformer_nfn.checkpoints.family import Family, Reader, WordPredictor, linear
 from transformer_nfn.checkpoints.settings.keys import (
@@ -14,15 +11,16 @@ from transformer_nfn.checkpoints.settings.keys import (
     Joint,
     Key,
     Keys,
-    setting,
+    usual_sizes,
 )
-from transformer_nfn.checkpoints.settings.rotary import typed_rope, typed_windows
-from transformer_nfn.space import Rope, Words
+from transformer_nfn.checkpoints.settings.rotary import typed_ropes, typed_windows
+from transformer_nfn.space import Words
 
 _WORDS = "embeddings.tok_embeddings.weight"
 _GLOBAL, _LOCAL = "global_rope_theta", "local_rope_theta"
 _ROPE = ("rope_parameters", "rope_scaling", "max_position_embeddings", _GLOBAL, _LOCAL)
-_WINDOWS = ("layer_types", "local_attention", "global_attn_every_n_layers")
+_EVERY, _WINDOW = "global_attn_every_n_layers", "local_attention"
+_WINDOWS = typed_windows(128, 3, _EVERY, both_sides=_WINDOW, full_first=True)
 #: Of training, of padding, and of heads that are not read.
 _HARMLESS = """
     classifier_dropout classifier_pooling cls_token_id deterministic_flash_attn embedding_dropout
@@ -30,26 +28,7 @@ _HARMLESS = """
     position_embedding_type reference_compile repad_logits_with_grad sep_token_id
     sparse_pred_ignore_index sparse_prediction
 """
-_CLASSIFIERS = ("SequenceClassification", "TokenClassification", "QuestionAnswering")
-
-
-def _full(config: Mapping[str, Any], _: int) -> Rope:
-    return typed_rope(config, "full_attention", (_GLOBAL, 160000.0), 8192)
-
-
-def _local(config: Mapping[str, Any], _: int) -> Rope:
-    return typed_rope(config, "sliding_attention", (_LOCAL, 10000.0), 8192)
-
-
-def _windows(config: Mapping[str, Any], blocks: int) -> tuple[int | None, ...]:
-    every = setting(config, Key("global_attn_every_n_layers", "", int, 3))
-    kinds = ["sliding_attention" if i % every else "full_attention" for i in range(blocks)]
-    both_sides = setting(config, Key("local_attention", "", int, 128, least=2))
-    stated = {
-        "layer_types": config.get("layer_types") or kinds,
-        "sliding_window": both_sides // 2,
-    }
-    return typed_windows(64, 3, None)(stated, blocks)
+_TASKS = ("SequenceClassification", "TokenClassification", "QuestionAnswering", "MultipleChoice")
 
 
 KEYS = Keys(
@@ -61,9 +40,8 @@ KEYS = Keys(
         Key("tie_word_embeddings", "tied", bool, True),
     ),
     joint=(
-        Joint(_ROPE, "rope", _full),
-        Joint((), "local_rope", _local),
-        Joint(_WINDOWS, "windows", _windows),
+        *typed_ropes(_ROPE, (_GLOBAL, 160000.0), (_LOCAL, 10000.0), 8192),
+        Joint(("layer_types", _EVERY, _WINDOW), "windows", _WINDOWS),
     ),
     supported={
         "norm_bias": False,
@@ -71,12 +49,7 @@ KEYS = Keys(
         "classifier_activation": "gelu",
         "decoder_bias": True,
     },
-    sizes={
-        "hidden_size": "D",
-        "intermediate_size": "D_A",
-        "num_hidden_layers": "blocks",
-        "vocab_size": (_WORDS, 0),
-    },
+    sizes=usual_sizes(_WORDS),
     blocks=22,
     biases=(
         Biases(("attn.Wqkv.bias", "attn.Wo.bias"), there=False, key="attention_bias"),
@@ -84,7 +57,7 @@ KEYS = Keys(
     ),
     classes="ModernBert",
     harmless=frozenset(_HARMLESS.split()),
-    refused=tuple(f"For{task}" for task in (*_CLASSIFIERS, "MultipleChoice")),
+    refused=tuple(f"For{task}" for task in _TASKS),
 )
 
 MODERNBERT = Family(

@@ -5,7 +5,15 @@ from typing import Any
 
 from transformer_nfn.checkpoints.families.sidebyside import plain_rotary_block
 from transformer_nfn.checkpoints.family import Family, Reader, linear
-from transformer_nfn.checkpoints.settings.keys import ACTIVATIONS, Biases, Joint, Key, Keys, padding
+from transformer_nfn.checkpoints.settings.keys import (
+    ACTIVATIONS,
+    Biases,
+    Joint,
+    Key,
+    Keys,
+    padding,
+    usual_sizes,
+)
 from transformer_nfn.checkpoints.settings.rotary import ROPE, read_rope
 from transformer_nfn.checkpoints.settings.values import Settings
 from transformer_nfn.space import Block, Rope, Words
@@ -36,12 +44,7 @@ KEYS = Keys(
         padding(None),
     ),
     joint=(Joint((*ROPE, *_EARLIER), "rope", _rope),),
-    sizes={
-        "hidden_size": "D",
-        "intermediate_size": "D_A",
-        "num_hidden_layers": "blocks",
-        "vocab_size": ("embed_in.weight", 0),
-    },
+    sizes=usual_sizes("embed_in.weight"),
     blocks=44,
     classes="GPTNeoX",
     biases=(

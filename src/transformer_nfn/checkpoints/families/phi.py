@@ -2,7 +2,14 @@
 
 from transformer_nfn.checkpoints.families.sidebyside import plain_rotary_block
 from transformer_nfn.checkpoints.family import Family, Reader, linear
-from transformer_nfn.checkpoints.settings.keys import ACTIVATIONS, Joint, Key, Keys, padding
+from transformer_nfn.checkpoints.settings.keys import (
+    ACTIVATIONS,
+    Joint,
+    Key,
+    Keys,
+    padding,
+    usual_sizes,
+)
 from transformer_nfn.checkpoints.settings.rotary import ROPE, read_rope
 from transformer_nfn.space import Words
 
@@ -20,12 +27,7 @@ KEYS = Keys(
         Joint(ROPE, "rope", lambda config, _: read_rope(config, 2048, part=0.5, theta=10000.0)),
     ),
     supported={"qk_layernorm": False},
-    sizes={
-        "hidden_size": "D",
-        "intermediate_size": "D_A",
-        "num_hidden_layers": "blocks",
-        "vocab_size": ("embed_tokens.weight", 0),
-    },
+    sizes=usual_sizes("embed_tokens.weight"),
     blocks=24,
     classes="Phi",
     harmless=frozenset(("pad_token_id",)),

@@ -169,6 +169,16 @@ SUPPORTED: Mapping[str, Any] = {
 SIZES: Mapping[str, str] = {"head_dim": "D_k"}
 
 
+def usual_sizes(words: str) -> dict[str, str | tuple[str, int]]:
+    """Keys of sizes that most formats have, with the tensor that has a row for each word."""
+    return {
+        "hidden_size": "D",
+        "intermediate_size": "D_A",
+        "num_hidden_layers": "blocks",
+        "vocab_size": (words, 0),
+    }
+
+
 def read_settings(
     keys: Keys,
     config: Mapping[str, Any],

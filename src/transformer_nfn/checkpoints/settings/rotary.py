@@ -5,7 +5,7 @@ from dataclasses import replace
 from typing import Any
 
 from transformer_nfn.checkpoints.errors import CheckpointError
-from transformer_nfn.checkpoints.settings.keys import Key, as_float, setting
+from transformer_nfn.checkpoints.settings.keys import Joint, Key, as_float, setting
 from transformer_nfn.space import Rope
 
 ROPE = (
@@ -63,13 +63,40 @@ def read_rope(
     return replace(rope, interleaved=interleaved)
 
 
-def typed_rope(
+def typed_ropes(
+    names: tuple[str, ...],
+    full: tuple[str, float],
+    local: tuple[str, float],
+    longest: int,
+    *,
+    scaled: tuple[bool, bool] = (True, True),
+) -> tuple[Joint, Joint]:
+    """Positions of the blocks that see all tokens, and of those with a window.
+
+    Args:
+        names: All keys that say them.
+        full: The key that says the base of the first, and the format's default of it.
+        local: The same of the others.
+        longest: The format's default of max_position_embeddings.
+        scaled: Whether rope_scaling is for the first, and for the others.
+    """
+
+    def reader(kind: str, theta: tuple[str, float], scaling: bool) -> Callable[..., Rope]:
+        return lambda config, _: _typed_rope(config, kind, theta, longest, scaling=scaling)
+
+    return (
+        Joint(names, "rope", reader(_KINDS[0], full, scaled[0])),
+        Joint((), "local_rope", reader(_KINDS[1], local, scaled[1])),
+    )
+
+
+def _typed_rope(
     config: Mapping[str, Any],
     kind: str,
     theta: tuple[str, float],
     longest: int,
     *,
-    scaling: bool = True,
+    scaling: bool,
 ) -> Rope:
     """Positions of a kind of blocks: a table for each, or a base for each and one scaling.
 
@@ -148,7 +175,12 @@ def one_window(default: int | None) -> Callable[[Mapping[str, Any], int], tuple[
 
 
 def typed_windows(
-    default: int, pattern: int, key: str | None
+    default: int,
+    pattern: int,
+    key: str | None,
+    *,
+    both_sides: str | None = None,
+    full_first: bool = False,
 ) -> Callable[[Mapping[str, Any], int], tuple[int | None, ...]]:
     """A window in the blocks that layer_types names, else in all but every so many.
 
@@ -156,15 +188,22 @@ def typed_windows(
         default: The window, if nothing is said.
         pattern: Every how many blocks there is none, if nothing is said.
         key: What says it, if anything does.
+        both_sides: What says the tokens before and after one together; else sliding_window is
+            read.
+        full_first: Whether the first of so many blocks has none, and not the last.
     """
 
     def windows(config: Mapping[str, Any], blocks: int) -> tuple[int | None, ...]:
         kinds = setting(config, Key("layer_types", "", list, None))
         if kinds is None:
             every = setting(config, Key(key, "", int, pattern)) if key else pattern
-            kinds = [_KINDS[(number + 1) % every != 0] for number in range(blocks)]
+            full = 0 if full_first else every - 1
+            kinds = [_KINDS[number % every != full] for number in range(blocks)]
         _check_kinds(kinds, blocks)
-        window = _window(config, default)
+        if both_sides is None:
+            window = _window(config, default)
+        else:
+            window = setting(config, Key(both_sides, "", int, default, least=2)) // 2
         return _windows([window if kind == _KINDS[1] else None for kind in kinds])
 
     return windows
