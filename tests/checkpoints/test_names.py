@@ -10,7 +10,7 @@ from transformer_nfn.checkpoints.families import FAMILIES
 from transformer_nfn.space import Block
 
 ROOT = Path(transformer_nfn.__file__).parent
-TABLES = [*(ROOT / "checkpoints" / "families").glob("*.py"), ROOT / "space" / "blocks.py"]
+TABLES = [*(ROOT / "checkpoints" / "families").rglob("*.py"), ROOT / "space" / "blocks.py"]
 FAMILY_NAMES = {name for f in FAMILIES.values() for name in (f.name, *f.model_types)}
 BLOCK_NAMES = {value.name for value in vars(space).values() if isinstance(value, Block)}
 

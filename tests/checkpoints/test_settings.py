@@ -10,7 +10,7 @@ from safetensors.torch import load_file, save_file
 
 from tests.checkpoints import made
 from transformer_nfn.checkpoints import FAMILIES, Checkpoint, CheckpointError, Settings
-from transformer_nfn.checkpoints.families.llama import LLAMA_KEYS
+from transformer_nfn.checkpoints.families.llamas.llama import LLAMA_KEYS
 from transformer_nfn.checkpoints.settings.harmless import HARMLESS
 from transformer_nfn.checkpoints.settings.keys import SUPPORTED
 from transformer_nfn.group import relative_error

@@ -6,7 +6,7 @@ from functools import cache
 from importlib import import_module
 from importlib.metadata import EntryPoint, distributions
 from pathlib import Path
-from pkgutil import iter_modules
+from pkgutil import walk_packages
 from types import MappingProxyType
 from typing import Any
 
@@ -23,8 +23,8 @@ def _tables(names: dict[str, Any]) -> list[Family]:
 
 
 def _shipped() -> dict[str, Family]:
-    """Every table in this folder: a file more is a family more."""
-    modules = (import_module(f"{__name__}.{module.name}") for module in iter_modules(__path__))
+    """Every table in this folder and those in it: a file more is a family more."""
+    modules = (import_module(m.name) for m in walk_packages(__path__, f"{__name__}."))
     return {family.name: family for module in modules for family in _tables(vars(module))}
 
 

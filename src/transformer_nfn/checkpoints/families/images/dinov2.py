@@ -6,9 +6,9 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
+from transformer_nfn.checkpoints.families.images.vit import KEYS as VIT_KEYS
+from transformer_nfn.checkpoints.families.images.vit import VIT
 from transformer_nfn.checkpoints.families.residual import plain_block
-from transformer_nfn.checkpoints.families.vit import KEYS as VIT_KEYS
-from transformer_nfn.checkpoints.families.vit import VIT
 from transformer_nfn.checkpoints.family import Matrix, Summary, linear
 from transformer_nfn.checkpoints.settings.keys import Key
 from transformer_nfn.checkpoints.settings.values import Settings

@@ -2,8 +2,8 @@
 
 from dataclasses import replace
 
-from transformer_nfn.checkpoints.families.bert import BERT
-from transformer_nfn.checkpoints.families.bert import KEYS as BERT_KEYS
+from transformer_nfn.checkpoints.families.encoders.bert import BERT
+from transformer_nfn.checkpoints.families.encoders.bert import KEYS as BERT_KEYS
 from transformer_nfn.checkpoints.families.residual import plain_block
 from transformer_nfn.checkpoints.family import Reader, WordPredictor, linear
 from transformer_nfn.checkpoints.settings.keys import ACTIVATIONS, Key

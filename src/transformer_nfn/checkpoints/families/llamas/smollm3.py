@@ -5,7 +5,7 @@ from dataclasses import replace
 from typing import Any
 
 from transformer_nfn.checkpoints.errors import CheckpointError
-from transformer_nfn.checkpoints.families.llama import LLAMA, LLAMA_KEYS
+from transformer_nfn.checkpoints.families.llamas.llama import LLAMA, LLAMA_KEYS
 from transformer_nfn.checkpoints.settings.keys import Joint, Key, padding, setting
 from transformer_nfn.checkpoints.settings.rotary import ROPE, WINDOWS, qwen2_windows, read_rope
 

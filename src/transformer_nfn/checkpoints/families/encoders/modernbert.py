@@ -3,7 +3,7 @@
 The first block's attention has no norm of its own: it reads that of the embeddings.
 """
 
-from transformer_nfn.checkpoints.families.llama import rotary_block
+from transformer_nfn.checkpoints.families.llamas.llama import rotary_block
 from transformer_nfn.checkpoints.family import Family, Reader, WordPredictor, linear
 from transformer_nfn.checkpoints.settings.keys import (
     ACTIVATIONS,

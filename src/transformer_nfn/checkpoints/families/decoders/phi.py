@@ -1,6 +1,6 @@
 """Phi-1 and Phi-2: attention and MLP read one norm side by side, half of the coordinates turns."""
 
-from transformer_nfn.checkpoints.families.sidebyside import plain_rotary_block
+from transformer_nfn.checkpoints.families.decoders.sidebyside import plain_rotary_block
 from transformer_nfn.checkpoints.family import Family, Reader, linear
 from transformer_nfn.checkpoints.settings.keys import (
     ACTIVATIONS,

@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from transformer_nfn.checkpoints.families.bert import BERT, KEYS
+from transformer_nfn.checkpoints.families.encoders.bert import BERT, KEYS
 from transformer_nfn.checkpoints.family import Reader, WordPredictor
 
 _TOLD = "discriminator_predictions.dense"

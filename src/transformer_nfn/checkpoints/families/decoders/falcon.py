@@ -1,6 +1,6 @@
 """Falcon 7B: one key head for all, attention and MLP side by side; no biases but in the norms."""
 
-from transformer_nfn.checkpoints.families.sidebyside import plain_rotary_block
+from transformer_nfn.checkpoints.families.decoders.sidebyside import plain_rotary_block
 from transformer_nfn.checkpoints.family import Family, Reader, linear
 from transformer_nfn.checkpoints.settings.keys import ACTIVATIONS, Biases, Joint, Key, Keys, padding
 from transformer_nfn.checkpoints.settings.rotary import ROPE, read_rope

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from transformer_nfn.checkpoints.families.llama import rotary_attention
+from transformer_nfn.checkpoints.families.llamas.llama import rotary_attention
 from transformer_nfn.checkpoints.settings.values import Settings
 from transformer_nfn.space import Block, Half, Mlp, compose
 

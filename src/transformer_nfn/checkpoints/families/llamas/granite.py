@@ -4,7 +4,12 @@ from dataclasses import replace
 
 from torch import Tensor
 
-from transformer_nfn.checkpoints.families.llama import LLAMA, LLAMA_KEYS, readers_with, rotary_block
+from transformer_nfn.checkpoints.families.llamas.llama import (
+    LLAMA,
+    LLAMA_KEYS,
+    readers_with,
+    rotary_block,
+)
 from transformer_nfn.checkpoints.settings.keys import Key
 from transformer_nfn.checkpoints.settings.values import Settings
 from transformer_nfn.space import Block, Scaled, Words

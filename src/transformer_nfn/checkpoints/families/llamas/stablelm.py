@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from transformer_nfn.checkpoints.families.llama import INPUTS, LLAMA, LLAMA_KEYS, MLP, OUTPUT
+from transformer_nfn.checkpoints.families.llamas.llama import INPUTS, LLAMA, LLAMA_KEYS, MLP, OUTPUT
 from transformer_nfn.checkpoints.settings.keys import Biases, Joint, Key
 from transformer_nfn.checkpoints.settings.rotary import ROPE, read_rope
 

@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from transformer_nfn.checkpoints.families.vit import KEYS, VIT
+from transformer_nfn.checkpoints.families.images.vit import KEYS, VIT
 from transformer_nfn.checkpoints.family import Reader
 from transformer_nfn.space import ClassToken
 

@@ -6,8 +6,8 @@ from dataclasses import replace
 from torch import Tensor
 from torch.nn import functional as F
 
+from transformer_nfn.checkpoints.families.images.vit import KEYS as VIT_KEYS
 from transformer_nfn.checkpoints.families.residual import plain_block, projection_matrices
-from transformer_nfn.checkpoints.families.vit import KEYS as VIT_KEYS
 from transformer_nfn.checkpoints.family import Family, Summary
 from transformer_nfn.checkpoints.settings.keys import ACTIVATIONS, Key
 from transformer_nfn.checkpoints.settings.values import Settings

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 from torch import Tensor
 
-from transformer_nfn.checkpoints.families.siglip import KEYS, PATCHES, PLACES, SIGLIP
+from transformer_nfn.checkpoints.families.images.siglip import KEYS, PATCHES, PLACES, SIGLIP
 from transformer_nfn.checkpoints.family import Summary
 from transformer_nfn.checkpoints.settings.keys import ACTIVATIONS, Key
 from transformer_nfn.checkpoints.settings.values import Settings

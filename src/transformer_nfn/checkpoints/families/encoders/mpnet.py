@@ -2,9 +2,9 @@
 
 from dataclasses import replace
 
+from transformer_nfn.checkpoints.families.encoders.roberta import KEYS as ROBERTA_KEYS
+from transformer_nfn.checkpoints.families.encoders.roberta import ROBERTA
 from transformer_nfn.checkpoints.families.residual import plain_block
-from transformer_nfn.checkpoints.families.roberta import KEYS as ROBERTA_KEYS
-from transformer_nfn.checkpoints.families.roberta import ROBERTA
 from transformer_nfn.checkpoints.family import linear
 from transformer_nfn.checkpoints.settings.values import Settings
 from transformer_nfn.space import Block, NormPlace

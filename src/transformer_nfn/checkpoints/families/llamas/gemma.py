@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from transformer_nfn.checkpoints.errors import CheckpointError
-from transformer_nfn.checkpoints.families.llama import (
+from transformer_nfn.checkpoints.families.llamas.llama import (
     LLAMA,
     LLAMA_KEYS,
     MLP,

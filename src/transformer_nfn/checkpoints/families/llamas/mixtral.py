@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from transformer_nfn.checkpoints.families.llama import (
+from transformer_nfn.checkpoints.families.llamas.llama import (
     INPUTS,
     LLAMA,
     OUTPUT,

@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from transformer_nfn.checkpoints.families.llama import LLAMA, LLAMA_KEYS, MLP, rotary_block
+from transformer_nfn.checkpoints.families.llamas.llama import LLAMA, LLAMA_KEYS, MLP, rotary_block
 from transformer_nfn.checkpoints.family import Matrix
 from transformer_nfn.checkpoints.settings.keys import Biases, Joint, Key, padding
 from transformer_nfn.checkpoints.settings.rotary import ROPE, read_rope

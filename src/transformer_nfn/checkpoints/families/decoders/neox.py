@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from transformer_nfn.checkpoints.families.sidebyside import plain_rotary_block
+from transformer_nfn.checkpoints.families.decoders.sidebyside import plain_rotary_block
 from transformer_nfn.checkpoints.family import Family, Reader, linear
 from transformer_nfn.checkpoints.settings.keys import (
     ACTIVATIONS,

@@ -2,8 +2,8 @@
 
 from dataclasses import replace
 
-from transformer_nfn.checkpoints.families.bert import BERT
-from transformer_nfn.checkpoints.families.bert import KEYS as BERT_KEYS
+from transformer_nfn.checkpoints.families.encoders.bert import BERT
+from transformer_nfn.checkpoints.families.encoders.bert import KEYS as BERT_KEYS
 from transformer_nfn.checkpoints.family import Reader, WordPredictor
 from transformer_nfn.checkpoints.settings.keys import Key
 from transformer_nfn.space import Positions, TokenTypes, Words

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from transformer_nfn.checkpoints.families.llama import LLAMA, LLAMA_KEYS
+from transformer_nfn.checkpoints.families.llamas.llama import LLAMA, LLAMA_KEYS
 from transformer_nfn.checkpoints.family import linear
 from transformer_nfn.checkpoints.settings.keys import Biases, Joint, Key, padding
 from transformer_nfn.checkpoints.settings.rotary import ROPE, one_window, read_rope

@@ -2,9 +2,9 @@
 
 from dataclasses import replace
 
-from transformer_nfn.checkpoints.families.llama import rotary_block
-from transformer_nfn.checkpoints.families.mixtral import expert_matrices
-from transformer_nfn.checkpoints.families.qwen3 import QWEN3
+from transformer_nfn.checkpoints.families.llamas.llama import rotary_block
+from transformer_nfn.checkpoints.families.llamas.mixtral import expert_matrices
+from transformer_nfn.checkpoints.families.llamas.qwen3 import QWEN3
 from transformer_nfn.checkpoints.settings.keys import Joint, Key
 from transformer_nfn.checkpoints.settings.rotary import ROPE, read_rope
 from transformer_nfn.checkpoints.settings.values import Settings

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from torch import Tensor
 
-from transformer_nfn.checkpoints.families.llama import (
+from transformer_nfn.checkpoints.families.llamas.llama import (
     LLAMA,
     LLAMA_KEYS,
     MLP,

@@ -1,0 +1,1 @@
+"""BERT and what came after it, and PyTorch's own encoder."""

@@ -1,0 +1,1 @@
+"""Llama and the decoders that are made like it."""
