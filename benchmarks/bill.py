@@ -34,9 +34,9 @@ from safetensors.torch import load_file, save_file
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from benchmarks.hub_material import plant, templates
 from benchmarks.index import made as made_prints
-from benchmarks.usage import measured
+from benchmarks.material.hub import plant, templates
+from benchmarks.material.usage import measured
 from tests.checkpoints import made
 from transformer_nfn.hub import Bulk, FingerprintTask, Results, list_items
 from transformer_nfn.hub.planning import open_items

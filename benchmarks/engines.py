@@ -20,7 +20,7 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from benchmarks.hub_material import plant, templates
+from benchmarks.material.hub import plant, templates
 from transformer_nfn.hub import Bulk, FingerprintTask
 from transformer_nfn.hub.planning import deal
 from transformer_nfn.hub.work import work_batch

@@ -7,7 +7,7 @@
 For a tiny network of each, all norms and biases random, made and run by `transformers`:
 
 - function: our outputs in float64 against its, with its float32 steps replaced (at most 1e-9) and
-  as it is (1e-5); `families_material.PATCHED` lists them;
+  as it is (1e-5); `material.families.PATCHED` lists them;
 - parts: its outputs after a random element of each part of the group, and of all together, in
   float64 with these steps replaced (1e-10) and in float32 (1e-4);
 - controls: what looks like a symmetry and is none must change the outputs by more than 1e-3;
@@ -31,7 +31,7 @@ from torch import Tensor
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from benchmarks.families_material import (
+from benchmarks.material.families import (
     ARCHITECTURES,
     PATCHED,
     as_float32,

@@ -32,9 +32,12 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 import torch
 
-from benchmarks import fuzz_checkpoints, fuzz_data, fuzz_folders, fuzz_models
-from benchmarks.fuzz_coverage import Lines
-from benchmarks.fuzz_engine import MEGABYTES, SECONDS, Reader, Record, fuzz
+from benchmarks.fuzzing import checkpoints as fuzz_checkpoints
+from benchmarks.fuzzing import data as fuzz_data
+from benchmarks.fuzzing import folders as fuzz_folders
+from benchmarks.fuzzing import models as fuzz_models
+from benchmarks.fuzzing.coverage import Lines
+from benchmarks.fuzzing.engine import MEGABYTES, SECONDS, Reader, Record, fuzz
 
 READERS = [
     reader

@@ -32,9 +32,9 @@ import torch
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from benchmarks.hostile_cases import Case, all_cases
-from benchmarks.hostile_folders import payload
-from benchmarks.hostile_material import Expected
+from benchmarks.hostile_files.cases import Case, all_cases
+from benchmarks.hostile_files.folders import payload
+from benchmarks.hostile_files.material import Expected
 from transformer_nfn.checkpoints import Checkpoint, CheckpointError
 
 SECONDS = 2.0

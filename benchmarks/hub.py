@@ -24,8 +24,8 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from benchmarks.hub_material import Hub, files_of, link, plant, templates
-from benchmarks.usage import Used, measured
+from benchmarks.material.hub import Hub, files_of, link, plant, templates
+from benchmarks.material.usage import Used, measured
 from transformer_nfn.hub import Results
 
 SECOND_RUN, SPREAD, MEMORY = 60.0, 1.15, 2**31

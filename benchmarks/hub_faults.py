@@ -31,8 +31,8 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from benchmarks.hub_faults_material import plant
-from benchmarks.hub_faults_run import Run, WrongError
+from benchmarks.material.hub_faults_files import plant
+from benchmarks.material.hub_faults_run import Run, WrongError
 
 KINDS = ("worker", "driver", "stop", "raylet", "vanish", "change", "grow", "full", "two")
 QUICK = (("worker", "vanish", "change"), ("full", "grow"))

@@ -7,7 +7,7 @@
 One forward and backward pass of an encoder (equivariant layer 1 → 10 channels, ReLU, invariant
 layer, its MLP) on one network, block by block with recomputation, one thread, each case in a fresh
 process. The weights of BERT-base are random; those of MiniLM and SmolLM are too unless FOLDER has
-the real ones, from `tools/real_weights.py`. `lowrank_material.py` says which of the symmetries that
+the real ones, from `tools/real_weights.py`. `material/lowrank.py` says which of the symmetries that
 we declare for them are not theirs.
 
 "peak" is VmHWM above the level after import and after the weights were made; at most 4 GB. Time is
@@ -48,7 +48,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from lowrank_material import CASES, CHANNELS, MODELS, QUICK, count, read_weights, write_random
+from material.lowrank import CASES, CHANNELS, MODELS, QUICK, count, read_weights, write_random
 from torch.utils.flop_counter import FlopCounterMode
 
 MOST_BYTES = 4e9
@@ -196,7 +196,7 @@ def main() -> None:
         return
     versions = {"python": platform.python_version(), "torch": torch.__version__}
     if options.zoo:
-        from lowrank_zoo import ranks_on_zoo
+        from material.lowrank_zoo import ranks_on_zoo
 
         taus = ranks_on_zoo(options.zoo, options.runs, options.splits, options.out)
         if options.json:

@@ -26,7 +26,7 @@ import transformers
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from benchmarks.families_material import quiet
+from benchmarks.material.families import quiet
 from transformer_nfn.checkpoints import Checkpoint, CheckpointError, parse_option
 from transformer_nfn.identity import (
     apply_element,

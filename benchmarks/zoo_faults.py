@@ -25,7 +25,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from benchmarks.processes import workers
+from benchmarks.material.processes import workers
 from transformer_nfn.jobs import InProcess
 from transformer_nfn.zoo import Build, Recipe, verify
 from transformer_nfn.zoo.dataset import Zoo

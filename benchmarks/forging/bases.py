@@ -7,14 +7,14 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from benchmarks.families_material import ARCHITECTURES, make
 from benchmarks.forging.draft import Draft, differentiable_run, remove
 from benchmarks.forging.measure import INPUTS, LENGTH, Profile, draw, profile
+from benchmarks.material.families import ARCHITECTURES, make
 from tests.checkpoints import made
 from transformer_nfn.checkpoints import Checkpoint
 
 _OLD = (*made.FAMILIES, "gpt2-relu", "mistral", "zoo-paper", "zoo-residual", "zoo-text")
-#: Every architecture that is read; those that are not old are made as `families_material` says.
+#: Every architecture that is read; those that are not old are made as `material.families` says.
 FAMILIES = (*_OLD, *(name for name in ARCHITECTURES if name not in _OLD))
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 #: Different networks of each family, dtype and style.

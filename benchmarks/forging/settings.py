@@ -25,6 +25,8 @@ from benchmarks.forging.pairs import Case, Pair, drawn_base, moved
 from benchmarks.forging.roles import UnfitError
 from tests.checkpoints import made
 from transformer_nfn.checkpoints import Checkpoint, CheckpointError
+from transformer_nfn.checkpoints.families import FAMILIES
+from transformer_nfn.checkpoints.settings.harmless import HARMLESS
 
 #: Tokens of the inputs: settings of positions show on long ones.
 _LENGTH = 48
@@ -118,6 +120,19 @@ def _unscaled(ours: Config, theirs: Config, generator: torch.Generator) -> None:
     theirs["scale_attn_weights"] = False
 
 
+def _any_key(ours: Config, theirs: Config, generator: torch.Generator) -> None:
+    """One that is called harmless, or any other that is there."""
+    kind = ours["model_type"]
+    tables = (family.keys[kind] for family in FAMILIES.values() if kind in family.keys)
+    names = {name for table in tables for name in table.harmless}
+    name = pick(generator, sorted((names | HARMLESS | set(ours)) - _NO_SETTINGS))
+    given = ours.get(name)
+    numbers = [given * 2, given + 1] if type(given) in (int, float) else []
+    theirs[name] = pick(generator, [None, True, False, 0, 1, 3, 0.97, *numbers])
+    if name in ours and json.dumps(theirs[name]) == json.dumps(given):
+        raise UnfitError("the same value")
+
+
 _SETTINGS: dict[str, Callable[[Config, Config, torch.Generator], None]] = {
     "eps": _eps,
     "theta": _theta,
@@ -130,7 +145,12 @@ _SETTINGS: dict[str, Callable[[Config, Config, torch.Generator], None]] = {
     "long context": _long_context,
     "tied": _tied,
     "unscaled": _unscaled,
+    "any key": _any_key,
 }
+#: Settings of which `transformers` may make no network at all, which is no forgery.
+_MAY_FAIL = ("any key",)
+#: Of these a value that is none stops a loader; what they mean is tried elsewhere.
+_NO_SETTINGS = {"architectures", "auto_map", "model_type"}
 
 
 def _typeless(ours: Config, theirs: Config, generator: torch.Generator) -> str:
@@ -192,7 +212,10 @@ def _setting_pair(name: str, bases: Bases, case: Case, work: Path) -> Pair:
     if name in _DECLARED:
         pair.declared = found
         return pair
-    return _run_there(bases, base, pair)
+    pair = _run_there(bases, base, pair)
+    if pair.declared and name in _MAY_FAIL:
+        raise UnfitError(pair.declared)
+    return pair
 
 
 def _run_there(bases: Bases, base: Path, pair: Pair) -> Pair:

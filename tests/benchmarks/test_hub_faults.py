@@ -13,8 +13,10 @@ from tests.hub.nets import some_nets
 from transformer_nfn.hub import FingerprintTask, Results
 from transformer_nfn.hub.work import to_table
 
-comparing = pytest.importorskip("benchmarks.hub_faults_compare", reason="no benchmarks in an sdist")
-processes = pytest.importorskip("benchmarks.processes", reason="no benchmarks in an sdist")
+comparing = pytest.importorskip(
+    "benchmarks.material.hub_faults_compare", reason="no benchmarks in an sdist"
+)
+processes = pytest.importorskip("benchmarks.material.processes", reason="no benchmarks in an sdist")
 
 GOOD = {"missing": 0, "different": 0, "path_twice": 0, "twice": 0, "contradict": 0}
 

@@ -10,7 +10,7 @@ import transformers
 from safetensors.torch import load_file, save_file
 
 from benchmarks.families import function_error
-from benchmarks.families_material import (
+from benchmarks.material.families import (
     ARCHITECTURES,
     exact,
     inputs,

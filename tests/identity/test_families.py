@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from benchmarks.families import controls, function_error, moved, relative, spoiled
-from benchmarks.families_material import (
+from benchmarks.material.families import (
     ARCHITECTURES,
     as_float32,
     exact,

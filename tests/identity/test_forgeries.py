@@ -10,7 +10,7 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from benchmarks import families_material
+from benchmarks.material import families as families_material
 from tests.checkpoints import made
 from transformer_nfn.checkpoints import Checkpoint
 from transformer_nfn.identity import Answer, Verdict, apply_element, random_net_element, same

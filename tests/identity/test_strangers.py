@@ -16,7 +16,7 @@ import transformers
 from safetensors.torch import load_file, save_file
 
 from benchmarks.families import moved, relative
-from benchmarks.families_material import (
+from benchmarks.material.families import (
     ARCHITECTURES,
     exact,
     inputs,

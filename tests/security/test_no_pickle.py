@@ -11,12 +11,12 @@ import pytest
 import typer
 
 import transformer_nfn
-from benchmarks.fuzz_checkpoints import READERS as CHECKPOINTS
-from benchmarks.fuzz_data import READERS as DATA
-from benchmarks.fuzz_engine import Reader
-from benchmarks.fuzz_folders import READERS as FOLDERS
-from benchmarks.fuzz_models import READERS as MODELS
-from benchmarks.fuzz_mutate import pack, unpack
+from benchmarks.fuzzing.checkpoints import READERS as CHECKPOINTS
+from benchmarks.fuzzing.data import READERS as DATA
+from benchmarks.fuzzing.engine import Reader
+from benchmarks.fuzzing.folders import READERS as FOLDERS
+from benchmarks.fuzzing.models import READERS as MODELS
+from benchmarks.fuzzing.mutate import pack, unpack
 from tests.security.poison import control, poisons
 from tests.security.positions import NOT_READ, READ, Place, clean
 from transformer_nfn.cli.main import app, main

@@ -27,6 +27,7 @@ KEYS = Keys(
         "multi_query": True,
         "new_decoder_architecture": False,
         "num_ln_in_parallel_attn": None,
+        "output_attentions": False,  # with it, no token is hidden from those before it
         "parallel_attn": True,
     },
     sizes={

@@ -3,13 +3,10 @@
 import os
 import random
 import shutil
-import sys
 import time
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from tests.checkpoints import made
 

@@ -15,9 +15,9 @@ from functools import partial
 from pathlib import Path
 from uuid import uuid4
 
-from benchmarks.hub_faults_compare import Watch, compare, undisturbed, unswept
-from benchmarks.hub_faults_material import Mischief
-from benchmarks.processes import left_behind, raylets, workers
+from benchmarks.material.hub_faults_compare import Watch, compare, undisturbed, unswept
+from benchmarks.material.hub_faults_files import Mischief
+from benchmarks.material.processes import left_behind, raylets, workers
 
 #: Bytes of the file system that is filled up; what a run writes takes a tenth.
 DISK = 2**23

@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from random import Random
 
-from benchmarks.hostile_material import (
+from benchmarks.hostile_files.material import (
     INDEX,
     LIMIT,
     SINGLE,

@@ -6,10 +6,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from random import Random
 
-from benchmarks import hostile_folders as folders
-from benchmarks import hostile_headers as headers
-from benchmarks.hostile_large import large
-from benchmarks.hostile_material import FAMILIES, Base, Expected, Make, make_base
+from benchmarks.hostile_files import folders, headers
+from benchmarks.hostile_files.large import large
+from benchmarks.hostile_files.material import FAMILIES, Base, Expected, Make, make_base
 
 
 def categories(marker: Path) -> dict[str, tuple[int, Make]]:

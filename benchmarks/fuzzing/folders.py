@@ -11,8 +11,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from benchmarks.fuzz_engine import Reader
-from benchmarks.fuzz_mutate import (
+from benchmarks.fuzzing.engine import Reader
+from benchmarks.fuzzing.mutate import (
     Each,
     Mutator,
     json_text,

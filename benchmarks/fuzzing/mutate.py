@@ -15,7 +15,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from benchmarks.hostile_material import Json, join, split
+from benchmarks.hostile_files.material import Json, join, split
 
 Bytes = Callable[[bytes], bytes]
 Mutator = Callable[[bytes, Random, Bytes], bytes]

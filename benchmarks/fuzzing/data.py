@@ -9,9 +9,9 @@ import numpy as np
 import pyarrow as pa
 import torch
 
-from benchmarks.fuzz_engine import Reader, any_of
-from benchmarks.fuzz_folders import parquet_bytes
-from benchmarks.fuzz_mutate import lines, parquet, plain
+from benchmarks.fuzzing.engine import Reader, any_of
+from benchmarks.fuzzing.folders import parquet_bytes
+from benchmarks.fuzzing.mutate import lines, parquet, plain
 from transformer_nfn.zoo import DataError, NetShape, StoreError
 from transformer_nfn.zoo.published.metadata import read_metadata
 from transformer_nfn.zoo.published.nets import published_row, read_state

@@ -19,7 +19,7 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-from benchmarks.fuzz_mutate import Each, Mutator
+from benchmarks.fuzzing.mutate import Each, Mutator
 
 #: Most time for one input where a reader has no limit of its own.
 SECONDS = 2.0
@@ -256,7 +256,7 @@ def fuzz(reader: Reader, runs: int, seed: int, folder: Path) -> None:
     """Fuzz until so many inputs are read; libFuzzer ends the process."""
     import atheris  # type: ignore[import-untyped]
 
-    from benchmarks.fuzz_coverage import functions_of
+    from benchmarks.fuzzing.coverage import functions_of
 
     os.chdir(folder)
     corpus = folder / "corpus"

@@ -11,7 +11,7 @@ from functools import partial
 from pathlib import Path
 from random import Random
 
-from benchmarks.hostile_material import (
+from benchmarks.hostile_files.material import (
     INDEX,
     LIMIT,
     SINGLE,

@@ -10,7 +10,7 @@ from random import Random
 
 import torch
 
-from benchmarks.hostile_material import (
+from benchmarks.hostile_files.material import (
     FAMILIES,
     LIMIT,
     Base,

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import torch
 
-from benchmarks.fuzz_engine import Reader, any_of
-from benchmarks.fuzz_mutate import Each, json_text, pack, safetensors, unpack
+from benchmarks.fuzzing.engine import Reader, any_of
+from benchmarks.fuzzing.mutate import Each, json_text, pack, safetensors, unpack
 from benchmarks.hostile import read_all
-from benchmarks.hostile_material import FAMILIES, INDEX, SINGLE, make_base, sharded
+from benchmarks.hostile_files.material import FAMILIES, INDEX, SINGLE, make_base, sharded
 from transformer_nfn.bench import BenchError
 from transformer_nfn.bench.ranking import read_net
 from transformer_nfn.checkpoints import FAMILIES as SHIPPED

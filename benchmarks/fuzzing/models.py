@@ -7,9 +7,9 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
-from benchmarks.fuzz_engine import Reader
-from benchmarks.fuzz_folders import TABLES, parquet_bytes
-from benchmarks.fuzz_mutate import (
+from benchmarks.fuzzing.engine import Reader
+from benchmarks.fuzzing.folders import TABLES, parquet_bytes
+from benchmarks.fuzzing.mutate import (
     Each,
     json_text,
     pack,

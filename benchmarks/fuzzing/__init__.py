@@ -1,0 +1,1 @@
+"""What `fuzz.py` is made of: readers, their inputs, and what changes these."""

@@ -1,0 +1,1 @@
+"""Files that `hostile.py` opens."""

@@ -1,0 +1,1 @@
+"""What several benchmarks and tests are run on."""
