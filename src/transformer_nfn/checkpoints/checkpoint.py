@@ -240,16 +240,16 @@ class Checkpoint:
         normed = self.settings.norm == "layer" and (self.post_norm or not self.raw)
         return normed and not shown and not self.spec.block.gains
 
-    def reading_norms(self, number: int) -> tuple[str | None, str | None]:
-        """The norms that attention and MLP of a block read and can take over; None for none."""
+    def reading_norms(self, number: int) -> tuple[str | None, ...]:
+        """The norms that the halves of a block read and can take over; None for none."""
         if self.family.norms is None or self.raw:
-            return None, None
-        first, second = (self.block_name(number) + norm for norm in self.family.norms)
+            return (None,) * len(self.spec.block.halves)
+        first, *others = (self.block_name(number) + norm for norm in self.family.norms)
         embedded = self.name(self.family.first_norm or "")
         if self.post_norm:
-            before = self.block_name(number - 1) + self.family.norms[1] if number else embedded
-            return before, first
-        return embedded if self.family.first_norm_is_read and not number else first, second
+            before = self.block_name(number - 1) + self.family.norms[-1] if number else embedded
+            return before, first, *others[:-1]
+        return embedded if self.family.first_norm_is_read and not number else first, *others
 
     def gives_stream(self, norm: str | None) -> bool:
         """Whether a norm's output is the stream itself: it changes only with the basis."""
@@ -259,7 +259,7 @@ class Checkpoint:
     def last_norm(self) -> str | None:
         """The norm whose output the readers outside the blocks read."""
         if self.post_norm and self.family.norms is not None:
-            return self.block_name(self.blocks - 1) + self.family.norms[1]
+            return self.block_name(self.blocks - 1) + self.family.norms[-1]
         return self.name(self.family.last_norm) if self.family.last_norm else None
 
     @property

@@ -154,7 +154,7 @@ class Family:
             depths share, and `Settings.depth` says how many these are.
         block_of: The block's parts, and where its norms stand, for the settings of a file.
         matrices: The tensors of a block.
-        norms: The norms of a block: before (or, post-norm, after) attention and MLP.
+        norms: The norms of a block: before (or, post-norm, after) each of its halves.
         norm_shifts: Norms may have a shift beside their scale.
         norm_offset: What is added to the scale that a file has for a norm.
         first_norm: The norm of the embeddings, whose output is the stream.
@@ -185,7 +185,7 @@ class Family:
     block: str
     block_of: Callable[[Settings], Block]
     matrices: tuple[Matrix, ...]
-    norms: tuple[str, str] | None
+    norms: tuple[str, ...] | None
     norm_shifts: bool = True
     norm_offset: float = 0.0
     first_norm: str | None = None

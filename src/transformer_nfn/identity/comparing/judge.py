@@ -128,7 +128,7 @@ class BlockPair:
     theirs: WeightBatch
     variances: tuple[WeightBatch, WeightBatch]
     raw: WeightBatch
-    norms: tuple[Norm, Norm]
+    norms: tuple[Norm, ...]
     exact_zeros: Callable[[int], WeightBatch]
     rounded: Callable[[int], tuple[WeightBatch, WeightBatch]]
 
@@ -160,9 +160,9 @@ class BlockPair:
 def compare_block(
     pair: BlockPair,
     element: GroupElement,
-    places: tuple[int, int, int],
+    places: tuple[int, ...],
     found: Match,
-    loose: Sequence[int] = (),
+    loose: Mapping[str, Sequence[int]] = MappingProxyType({}),
 ) -> None:
     """All units of a block.
 
@@ -171,12 +171,10 @@ def compare_block(
         element: What is said to carry the first to the second.
         places: The streams, as `element.streams` has them.
         found: Where residuals are noted.
-        loose: Heads that the element explains only by their products.
+        loose: Heads that the element explains only by their products, by their axis.
     """
-    first, middle, last = (found.bases.get(stream) for stream in places)
-    bases = first, middle, last
-    one, two, three = (found.known.get(stream) for stream in places)
-    known = one, two, three
+    bases = tuple(found.bases.get(stream) for stream in places)
+    known = tuple(found.known.get(stream) for stream in places)
     moved = element(rotated(pair.ours, bases))
     expected = both(
         in_order_of(expected_squares(pair.ours, pair.variances[0]), element, bases),
@@ -232,10 +230,8 @@ def _rounding(
 ) -> WeightBatch:
     """What rounding both files again, and not knowing the bases, leaves between two blocks."""
     one, two = pair.rounded(draw)
-    first, middle, last = (
-        _drawn(basis, how, draw) for basis, how in zip(bases, known, strict=True)
-    )
-    again = element(rotated(plus(pair.ours, one), (first, middle, last)))
+    drawn = tuple(_drawn(basis, how, draw) for basis, how in zip(bases, known, strict=True))
+    again = element(rotated(plus(pair.ours, one), drawn))
     return minus(minus(again, moved), two)
 
 
@@ -262,17 +258,21 @@ def _shared_values(
     ours: WeightBatch, theirs: WeightBatch, residual: Residual, expected: Units, squares: Units
 ) -> bool:
     """Whether V O differs only among heads that look at the same tokens, where its sum counts."""
-    if residual.kind not in ("V O", "bV O") or "Q K" not in expected:
+    for part in theirs.spec.block.attentions:
+        looking, carried = f"{part.query} {part.key}", f"{part.value} {part.output_weight}"
+        if residual.kind in (carried, f"b{carried}") and looking in expected:
+            break
+    else:
         return False
     axes = theirs.spec.block.axes
-    if any(axes[label].kind is Kind.FREE for label in theirs.spec.block.units["V O"].labels):
+    if any(axes[label].kind is Kind.FREE for label in theirs.spec.block.units[carried].labels):
         return False  # positions are added to the scores of each head in its own way
-    a, b = Heads.of(ours), Heads.of(theirs)
-    if residual.kind == "bV O":
+    a, b = Heads.of(ours, part), Heads.of(theirs, part)
+    if residual.kind != carried:
         last = torch.zeros_like(b.V[:, :, :1])
         last[:, -1] = 1
         a, b = (replace(heads, V=heads.V * last) for heads in (a, b))
-    looks = expected["Q K"].flatten(0, 1)
+    looks = expected[looking].flatten(0, 1)
     looks = looks if looks.dim() == 1 else looks.sum(dim=1)  # of all pairs
     values = expected[residual.kind].flatten()
     apart = squares[residual.kind].flatten() > residual.limit**2 * values

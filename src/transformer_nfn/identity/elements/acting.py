@@ -22,10 +22,9 @@ from transformer_nfn.identity.elements.element import NetElement, last_stream, s
 from transformer_nfn.space import WeightBatch
 
 
-def reading(checkpoint: Checkpoint, number: int) -> tuple[Norm, Norm]:
+def reading(checkpoint: Checkpoint, number: int) -> tuple[Norm, ...]:
     """Scales and shifts of the norms that a block reads."""
-    first, second = checkpoint.reading_norms(number)
-    return checkpoint.norm(first), checkpoint.norm(second)
+    return tuple(checkpoint.norm(name) for name in checkpoint.reading_norms(number))
 
 
 def canonical_block(checkpoint: Checkpoint, number: int) -> WeightBatch:
@@ -48,7 +47,7 @@ def block_changes(
     norms = reading(checkpoint, number)
     if gauge is None:
         gauge = moved_gauge(checkpoint, element, number, batch, norms)
-    moved = group(rotated(undressed(batch, norms, rules), bases))  # type: ignore[arg-type]
+    moved = group(rotated(undressed(batch, norms, rules), bases))
     yield from checkpoint.pack(number, dressed(moved, gauge, element.unseen)).items()
     yield from _norm_changes(checkpoint, number, gauge)
 
@@ -75,7 +74,7 @@ def moved_gauge(
     element: NetElement,
     number: int,
     batch: WeightBatch,
-    norms: tuple[Norm, Norm],
+    norms: tuple[Norm, ...],
 ) -> Gauge:
     """A block's own gauge, carried along: what the result has where nothing else was asked for.
 
@@ -95,10 +94,9 @@ def moved_gauge(
         scale, shift = moved_norm(norms[half], bases[half], fixed, held=held)
         moved.append((scale if fixed else invertible(scale), shift))
     return Gauge(
-        (moved[0], moved[1]),
+        tuple(moved),
         {name: _acted(group, batch, name, value) for name, value in own.ones.items()},
-        None if own.key_bias is None else _acted(group, batch, "K", own.key_bias),
-        None if own.value_bias is None else _acted(group, batch, "V", own.value_bias),
+        {name: _acted(group, batch, name, value) for name, value in own.biases.items()},
         {
             name: _turned(value, bases[batch.spec.block.readers[name][1]])
             for name, value in own.shared.items()

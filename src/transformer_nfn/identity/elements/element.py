@@ -71,13 +71,17 @@ class NetElement:
         return worst
 
 
-def streams(checkpoint: Checkpoint, number: int) -> tuple[int, int, int]:
-    """The streams that attention reads, that it writes and the MLP reads, that this writes."""
+def streams(checkpoint: Checkpoint, number: int) -> tuple[int, ...]:
+    """The streams that the halves of a block read, in order, and the one the last of them writes.
+
+    Where what is written takes the place of what was read each is one of its own.
+    """
+    halves = len(checkpoint.spec.block.halves)
     if checkpoint.skip:
-        return 0, 0, 0
-    return 2 * number, 2 * number + 1, 2 * number + 2
+        return (0,) * (halves + 1)
+    return tuple(range(halves * number, halves * (number + 1) + 1))
 
 
 def last_stream(checkpoint: Checkpoint) -> int:
     """The stream that the heads read."""
-    return 0 if checkpoint.skip else 2 * checkpoint.blocks
+    return streams(checkpoint, checkpoint.blocks - 1)[-1]

@@ -42,7 +42,7 @@ def check_block(
     """
     rules, own = Rules.of(checkpoint), (checkpoint.block(number), reading(checkpoint, number))
     bases = tuple(element.bases.get(stream) for stream in streams(checkpoint, number))
-    start = rotated(undressed(*own, rules), bases)  # type: ignore[arg-type]
+    start = rotated(undressed(*own, rules), bases)
     moved = element.blocks[number](start)
     result = _with(checkpoint, tensors)
     new = result.block(number), reading(result, number)
@@ -90,7 +90,7 @@ def _values(batch: WeightBatch) -> dict[str, Tensor]:
     return {name: tensor[0, 0, 0] for name, tensor in batch.tensors.items()}
 
 
-def _terms(batch: WeightBatch, norms: tuple[Norm, Norm]) -> dict[str, Tensor]:
+def _terms(batch: WeightBatch, norms: tuple[Norm, ...]) -> dict[str, Tensor]:
     """For each canonical value the sizes of the numbers that it is a sum of."""
     block = {name: value.abs() for name, value in _values(batch).items()}
     terms = dict(block)
@@ -104,7 +104,9 @@ def _terms(batch: WeightBatch, norms: tuple[Norm, Norm]) -> dict[str, Tensor]:
         else:
             folded = torch.cat([folded, (stored[-1] + constants)[None]])
         terms[name] = folded.movedim(0, axis)
-    terms["bO"] = block["bO"] + value_constant(block["V"][..., -1, :], block["O"])
+    for each in batch.spec.block.attentions:
+        constant = value_constant(block[each.value][..., -1, :], block[each.output_weight])
+        terms[each.constant] = block[each.constant] + constant
     return terms
 
 

@@ -28,7 +28,7 @@ from transformer_nfn.identity.elements.settling import settled
 from transformer_nfn.space import StreamKind
 
 #: Which axes of a block's declaration a part moves.
-_AXES = {"heads": "hgm", "qk": "ki", "vo": "v", "neurons": "a", "experts": "u", "scales": "s"}
+_AXES = {"heads": "hgmo", "qk": "kip", "vo": "vq", "neurons": "a", "experts": "u", "scales": "s"}
 
 
 def random_net_element(
@@ -125,10 +125,10 @@ def _gauge(
         return None
     rules, batch = Rules.of(checkpoint), checkpoint.block(number)
     gauge = moved_gauge(checkpoint, element, number, batch, reading(checkpoint, number))
-    if "key_bias" in chosen and gauge.key_bias is not None:
-        gauge = replace(gauge, key_bias=_normal(gauge.key_bias, generator))
-    if "value_bias" in chosen and gauge.value_bias is not None:
-        gauge = replace(gauge, value_bias=_normal(gauge.value_bias, generator))
+    for part, names in (("key_bias", rules.keys), ("value_bias", rules.values)):
+        if part in chosen:
+            drawn = {name: _normal(gauge.biases[name], generator) for name in sorted(names)}
+            gauge = replace(gauge, biases={**gauge.biases, **drawn})
     if "router" in chosen:
         shared = {
             name: _in_reach(value, batch[name], generator) for name, value in gauge.shared.items()
@@ -136,7 +136,7 @@ def _gauge(
         gauge = replace(gauge, shared=shared)
     if "norms" in chosen:
         names = checkpoint.reading_norms(number)
-        first, second = (
+        drawn_norms = [
             norm
             if names[half] is None or checkpoint.gives_stream(names[half])
             else _norm(
@@ -146,13 +146,15 @@ def _gauge(
                 held=rules.holds(checkpoint.spec.block, half),
             )
             for half, norm in enumerate(gauge.norms)
-        )
-        gauge = replace(gauge, norms=(first, first if names[0] == names[1] else second))
+        ]
+        # Halves side by side may read one norm.
+        gauge = replace(gauge, norms=tuple(drawn_norms[names.index(name)] for name in names))
     if "ones" in chosen:
         written = not checkpoint.family.output_bias
+        constants = [each.constant for each in checkpoint.spec.block.attentions]
         ones = {
             name: value
-            if (name == "bO" and written) or name in rules.held
+            if (written and name in constants) or name in rules.held
             else value + _normal(value, generator) * _size(batch[name])
             for name, value in gauge.ones.items()
         }

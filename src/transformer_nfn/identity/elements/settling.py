@@ -45,10 +45,9 @@ def _gauge(gauge: Gauge, element: NetElement, checkpoint: Checkpoint, number: in
         moved = moved_gauge(checkpoint, element, number, checkpoint.block(number), own)
         ones |= {name: moved.ones[name] for name in rules.held if name in ones}
     return Gauge(
-        (norms[0], norms[1]),
+        tuple(norms),
         {name: value for name, value in ones.items() if f"ones.{name}" in table},
-        gauge.key_bias if "key_bias" in table else None,
-        gauge.value_bias if "value_bias" in table else None,
+        {name: value for name, value in gauge.biases.items() if f"bias.{name}" in table},
         gauge.shared,
     )
 

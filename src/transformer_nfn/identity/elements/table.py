@@ -8,7 +8,7 @@ from torch import Tensor
 
 from transformer_nfn.checkpoints import Checkpoint
 from transformer_nfn.group import GroupElement
-from transformer_nfn.identity.elements.canonical import Gauge
+from transformer_nfn.identity.elements.canonical import Gauge, Rules
 from transformer_nfn.identity.elements.element import NetElement, Outside
 from transformer_nfn.identity.elements.parts import basis_streams
 
@@ -45,8 +45,7 @@ def _gauge(gauge: Gauge) -> dict[str, Tensor]:
         found |= {f"norm.{half}.scale": scale, f"norm.{half}.shift": shift}
     found |= {f"ones.{name}": value for name, value in gauge.ones.items()}
     found |= {f"shared.{name}": value for name, value in gauge.shared.items()}
-    biases = {"key_bias": gauge.key_bias, "value_bias": gauge.value_bias}
-    return found | {name: value for name, value in biases.items() if value is not None}
+    return found | {f"bias.{name}": value for name, value in gauge.biases.items()}
 
 
 def element_from(tensors: Mapping[str, Tensor], checkpoint: Checkpoint) -> NetElement:
@@ -65,7 +64,8 @@ def element_from(tensors: Mapping[str, Tensor], checkpoint: Checkpoint) -> NetEl
         for i in numbers
     )
     bases = {int(name): basis for name, basis in _under(tensors, "basis.").items()}
-    gauges = tuple(_gauge_from(_under(tensors, f"gauge.{i}.")) for i in numbers)
+    halves = len(checkpoint.spec.block.halves)
+    gauges = tuple(_gauge_from(_under(tensors, f"gauge.{i}."), halves) for i in numbers)
     outside, hidden = None, None
     if outer := _under(tensors, "outside."):
         norm, untied = (outer["scale"], outer["shift"]), bool(outer["untied"].item())
@@ -75,14 +75,14 @@ def element_from(tensors: Mapping[str, Tensor], checkpoint: Checkpoint) -> NetEl
     return NetElement(blocks, bases, gauges, outside, hidden, tensors.get("unseen"))
 
 
-def _gauge_from(tensors: Mapping[str, Tensor]) -> Gauge | None:
+def _gauge_from(tensors: Mapping[str, Tensor], halves: int) -> Gauge | None:
     if not tensors:
         return None
-    first, second = (
-        (tensors[f"norm.{half}.scale"], tensors[f"norm.{half}.shift"]) for half in (0, 1)
+    norms = tuple(
+        (tensors[f"norm.{half}.scale"], tensors[f"norm.{half}.shift"]) for half in range(halves)
     )
-    biases = tensors.get("key_bias"), tensors.get("value_bias")
-    return Gauge((first, second), _under(tensors, "ones."), *biases, _under(tensors, "shared."))
+    parts = (_under(tensors, f"{part}.") for part in ("ones", "bias", "shared"))
+    return Gauge(norms, *parts)
 
 
 def _under(tensors: Mapping[str, Tensor], prefix: str) -> dict[str, Tensor]:
@@ -119,7 +119,8 @@ def gauge_table(checkpoint: Checkpoint) -> dict[str, Slot]:
     block = checkpoint.spec.block
     free = [*block.readers] if checkpoint.centred_reads else []
     free += [*block.writers] if checkpoint.centred_writes else []
-    names = [f"norm.{half}.{part}" for half in (0, 1) for part in ("scale", "shift")]
+    halves = range(len(block.halves))
+    names = [f"norm.{half}.{part}" for half in halves for part in ("scale", "shift")]
     table = {name: Slot(torch.float64, (checkpoint.D,)) for name in names}
     if checkpoint.settings.norm == "layer":
         table |= {
@@ -129,11 +130,11 @@ def gauge_table(checkpoint: Checkpoint) -> dict[str, Slot]:
         }
     rows = (checkpoint.D + 1,)  # the last for a bias
     table |= {f"shared.{name}": Slot(torch.float64, rows) for name in block.shifted}
-    if checkpoint.settings.rope is None and checkpoint.has_bias("K"):
-        table["key_bias"] = _beside_stream(checkpoint, "K")
-    if checkpoint.family.output_bias:
-        table["value_bias"] = _beside_stream(checkpoint, "V")
-    return table
+    rules = Rules.of(checkpoint)
+    stored = {name for name in rules.keys if checkpoint.has_bias(name)}
+    return table | {
+        f"bias.{name}": _beside_stream(checkpoint, name) for name in stored | rules.values
+    }
 
 
 def _beside_stream(checkpoint: Checkpoint, tensor: str) -> Slot:

@@ -65,26 +65,26 @@ def element_of(found: Match, ours: Checkpoint, theirs: Checkpoint) -> NetElement
 def _match_one(
     ours: Checkpoint, theirs: Checkpoint, number: int, rounding: float, found: Match
 ) -> None:
-    first, middle, last = streams(ours, number)
+    places = streams(ours, number)
     pair = BlockPair.of(ours, theirs, number, found.unseen)
     off_ours, off_theirs = pair.variances
-    known = found.known.get(first), found.known.get(middle), found.known.get(last)
+    known = tuple(found.known.get(stream) for stream in places)
     result = match_block(
         pair.ours,
         pair.theirs,
-        (found.bases.get(first), found.bases.get(middle), found.bases.get(last)),
+        tuple(found.bases.get(stream) for stream in places),
         known=ours.skip,
         variances=(off_ours, with_spread(off_theirs, pair.theirs, known)),
         rounding=rounding,
         fix_ones=fixes_ones(ours, theirs),
     )
     if not ours.skip:
-        for stream, basis in zip((middle, last), result.bases, strict=True):
+        for stream, basis in zip(places[1:], result.bases, strict=True):
             found.learn(stream, basis)
     found.blocks.append(result.element)
     found.gauges.append(gauge_of(pair.raw, pair.norms, Rules.of(theirs), found.unseen))
     found.distances.append(result.distances)
     found.condition = max(found.condition, result.condition)
-    if result.loose:
-        found.by_products.append(f"{pair.place}: head {result.loose[0]}")
-    compare_block(pair, result.element, (first, middle, last), found, result.loose)
+    for loose in result.loose.values():
+        found.by_products.append(f"{pair.place}: head {loose[0]}")
+    compare_block(pair, result.element, places, found, result.loose)
