@@ -149,7 +149,19 @@ def _same(
     seed: int,
     search: bool,
 ) -> Verdict:
-    if not settings and _same_reading(ours, theirs) and (what := same_numbers(ours, theirs)):
+    what = None
+    if not settings and _same_reading(ours, theirs):
+        what = same_numbers(ours, theirs)
+    if what is Sameness.BYTES:
+        return _SAME[what]
+    for checkpoint in (ours, theirs):
+        if missing := checkpoint.made_up:
+            return Verdict(
+                Answer.UNDECIDED,
+                f"{checkpoint.path} has no {missing}, and a loader makes it up at random",
+                where=missing,
+            )
+    if what is not None:
         return _SAME[what]
     for checkpoint in (ours, theirs):
         if checkpoint.unknown:
