@@ -322,6 +322,8 @@ def _with_witness(
 
 
 def _how_far(residual: Residual) -> str:
+    if residual.why is not None:
+        return residual.why
     if residual.value > _BEYOND_MEASURE:
         return "it is 0 in one of them and not in the other, which no rounding does"
     return (

@@ -234,7 +234,10 @@ def _lost_in_sums(pair: BlockPair) -> Iterator[Residual]:
         queries, keys = (canonical[name].norm(dim=-2).max() for name in "QK")
         scores.append(float(queries * keys))
         laid.append(float(queries * taken.abs().amax()) if taken.numel() else 0.0)
-    yield Residual("K", None, max(laid) / max(*scores, min(laid)), GREW)
+    beyond = max(laid) / max(*scores, min(laid))
+    if beyond > GREW:
+        why = f"its bias is {beyond:.2g} times as large as what it is added to, in one file only"
+        yield Residual("K", None, beyond, GREW, why=why)
 
 
 def _beyond_numbers(pair: BlockPair) -> Iterator[Residual]:
@@ -247,7 +250,8 @@ def _beyond_numbers(pair: BlockPair) -> Iterator[Residual]:
         )  # fmt: skip
         if over:
             name = next(n for n, (_, own) in pair.theirs.spec.block.readers.items() if own == half)
-            yield Residual(name, None, inf, 1.0)
+            why = "what is made of it may be beyond all numbers of its dtype, in one file only"
+            yield Residual(name, None, inf, 1.0, why=why)
 
 
 def _peak(block: WeightBatch, half: int) -> float:
