@@ -30,6 +30,15 @@ from transformer_nfn.checkpoints.settings.keys import read_settings
 from transformer_nfn.checkpoints.settings.values import Settings
 from transformer_nfn.space import Inputs, NormPlace, StreamKind, WeightBatch, Words
 
+#: Endings of names of classes whose head has a row for each label.
+_LABELLING = (
+    "ForSequenceClassification",
+    "ForTokenClassification",
+    "ForMultipleChoice",
+    "ForImageClassification",
+    "ForImageClassificationWithTeacher",
+)
+
 
 @dataclass(frozen=True)
 class Head:
@@ -419,6 +428,29 @@ class Checkpoint:
             names += [] if own in self.files else [predictor.bias if self.settings.tied else own]
         return names
 
+    @property
+    def made_up(self) -> str | None:
+        """What a loader would make up at random, since the file lacks it; None if it has all."""
+        # A zoo's net may be given vectors that are no part of it.
+        for writer in self.family.writers if self.writers else ():
+            if self.name(writer.name) not in self.writers:
+                return self.name(writer.name)
+        heads = {name.rpartition(".")[2] for name in (*self.heads, *self.pooled_heads)}
+        labels = heads & set(self.family.labels)
+        if {"score", "classifier"} <= {reader.name for reader in self.family.readers}:
+            # Then they are of different classes.
+            labels -= {"score"} if self._is_a("ForTokenClassification") else set()
+        needed = (
+            (_LABELLING, bool(labels), "head for labels"),
+            (("ForQuestionAnswering",), "qa_outputs" in heads, "qa_outputs"),
+            (("WithProjection",), any(s.own for s, _ in self.summaries.values()), "projection"),
+            (("ForMaskedLM",), self.predictor is not None, "head for words"),
+            (("ForCausalLM", "LMHeadModel"), bool(heads - labels - {"qa_outputs"}), "lm_head"),
+        )
+        return next(
+            (what for names, there, what in needed if self._is_a(*names) and not there), None
+        )
+
     @cached_property
     def summaries(self) -> dict[str, tuple[Summary, dict[str, str]]]:
         """What is made of all hidden states, and what it reads: its names and those of this file.
@@ -447,7 +479,8 @@ class Checkpoint:
             return {}
         shared = {}
         if self.settings.tied:
-            shared[f"{predictor.decoder}.bias"] = predictor.bias
+            if predictor.bias != f"{predictor.decoder}.bias":
+                shared[f"{predictor.decoder}.bias"] = predictor.bias
             shared[f"{predictor.decoder}.weight"] = self.name(predictor.tied)
         return {own: of for own, of in shared.items() if own not in self.files}
 

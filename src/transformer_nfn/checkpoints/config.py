@@ -36,6 +36,11 @@ def config_file(files: TensorFiles, family: Family, given: str | Path | None) ->
     beside = files.folder / "config.json"
     try:
         there = beside.exists()
+        if isinstance(beside, Path) and beside.with_name("adapter_config.json").exists():
+            raise CheckpointError(
+                f"{files.folder} has an adapter_config.json, and a loader may add that adapter; "
+                f"move one of them to a folder of its own"
+            )
     except OSError as error:  # a store that does not answer, a folder that may not be looked into
         raise UnreadableError(f"{beside}: {error.strerror or error}") from None
     return beside if there else None

@@ -20,7 +20,9 @@ from transformer_nfn.space import (
 MAX_BLOCKS = 4096
 #: Of a block that all depths share: its file is small, however often it is run.
 MAX_DEPTH = 256
-MAX_EXPERTS = 4096
+#: Heads and experts are compared all with all, however small they are.
+MAX_HEADS = 1024
+MAX_EXPERTS = 512
 
 
 def check_settings(settings: Settings, where: str) -> None:
@@ -31,6 +33,8 @@ def check_settings(settings: Settings, where: str) -> None:
     for name, value in settings.flags:
         if isinstance(value, dict | list):
             raise CheckpointError(f"{where}: {name} should not be {value!r:.60}")
+    if settings.heads > MAX_HEADS:
+        raise CheckpointError(f"{where}: {settings.heads} heads, over {MAX_HEADS}")
     if settings.depth and settings.depth > MAX_DEPTH:
         raise CheckpointError(f"{where}: {settings.depth} depths of one block, over {MAX_DEPTH}")
     if settings.norm not in ("layer", "rms"):

@@ -34,9 +34,11 @@ def compare_settings(ours: Checkpoint, theirs: Checkpoint) -> SettingsCompared:
     )
     shared = {name for name in one if one[name] == two.get(name)}
     unknown = {*one, *two} - shared
-    # Of several heads a class reads some, and which is not known here.
+    # A class reads the heads that it has and makes up the others; where one is not named, one head
+    # is the only one.
     several = max(len(c.heads) + len(c.pooled_heads) for c in (ours, theirs)) > 1
-    if ours.architecture != theirs.architecture and several:
+    named = None not in (ours.architecture, theirs.architecture)
+    if ours.architecture != theirs.architecture and (several or named):
         unknown.add("architectures")
     (one_dtype, one_lost), (two_dtype, two_lost) = map(_loaded, (ours, theirs))
     if one_dtype != two_dtype and (one_lost or two_lost):
@@ -49,15 +51,24 @@ def compare_settings(ours: Checkpoint, theirs: Checkpoint) -> SettingsCompared:
 
 
 def _loaded(checkpoint: Checkpoint) -> tuple[str, bool]:
-    """In what dtype a loader that obeys the config has the weights, and whether it rounds them."""
-    stored = torch.finfo(checkpoint.dtype)
+    """In what dtype a loader that obeys a file has its weights, and whether that rounds them.
+
+    It obeys the config, else the first tensor that it meets.
+    """
+    files = checkpoint.files
+    stored = [torch.finfo(kind) for kind in files.float_dtypes()]
     said = checkpoint.config.get("dtype") or checkpoint.config.get("torch_dtype")
-    kind = getattr(torch, str(said).removeprefix("torch."), None)
-    if not isinstance(kind, torch.dtype) or not kind.is_floating_point:
-        return stored.dtype, False
-    loaded = torch.finfo(kind)
-    loses = loaded.eps > stored.eps or loaded.max < stored.max
-    return (loaded if loses else stored).dtype, loses
+    said = None if said == "auto" else said
+    kind = getattr(torch, said.removeprefix("torch."), None) if isinstance(said, str) else None
+    if said is not None and not isinstance(kind, torch.dtype):
+        return repr(said), True  # nobody knows what a loader makes of it
+    if kind is None:
+        first = sorted(torch.finfo(kind).dtype for kind in files.float_dtypes(first_shard=True))
+        return " or ".join(first), len(stored) > 1
+    loaded = torch.finfo(kind) if kind.is_floating_point else stored[0]
+    loses = any(loaded.eps > own.eps or loaded.max < own.max for own in stored)
+    as_stored = stored[0].dtype if len(stored) == 1 else "as stored"
+    return loaded.dtype if loses else as_stored, loses
 
 
 def _differ(ours: Settings, theirs: Settings) -> list[str]:

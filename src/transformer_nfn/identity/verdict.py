@@ -149,7 +149,19 @@ def _same(
     seed: int,
     search: bool,
 ) -> Verdict:
-    if not settings and _same_reading(ours, theirs) and (what := same_numbers(ours, theirs)):
+    what = None
+    if not settings and _same_reading(ours, theirs):
+        what = same_numbers(ours, theirs)
+    if what is Sameness.BYTES:
+        return _SAME[what]
+    for checkpoint in (ours, theirs):
+        if missing := checkpoint.made_up:
+            return Verdict(
+                Answer.UNDECIDED,
+                f"{checkpoint.path} has no {missing}, and a loader makes it up at random",
+                where=missing,
+            )
+    if what is not None:
         return _SAME[what]
     for checkpoint in (ours, theirs):
         if checkpoint.unknown:
@@ -310,6 +322,8 @@ def _with_witness(
 
 
 def _how_far(residual: Residual) -> str:
+    if residual.why is not None:
+        return residual.why
     if residual.value > _BEYOND_MEASURE:
         return "it is 0 in one of them and not in the other, which no rounding does"
     return (

@@ -130,7 +130,12 @@ def _check_inside(file: Place) -> None:
 
 def weight_map(index: Place) -> dict[str, str]:
     """Which file an index says a tensor is in."""
-    names = read_json_file(index).get("weight_map")
+    stated = read_json_file(index)
+    names, more = stated.get("weight_map"), stated.get("metadata")
+    if isinstance(more, dict) and "dtype" in more:
+        raise CheckpointError(
+            f"{index} says a dtype in its metadata, to which a loader rounds all; remove it there"
+        )
     if not isinstance(names, dict) or not all(isinstance(file, str) for file in names.values()):
         raise CheckpointError(f"{index} has no weight_map from tensors to files")
     return names

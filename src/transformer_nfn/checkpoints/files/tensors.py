@@ -143,6 +143,14 @@ class TensorFiles:
         """All of them."""
         return {name: entry for name, (_, entry) in self._where.items()}
 
+    def float_dtypes(self, *, first_shard: bool = False) -> set[torch.dtype]:
+        """How numbers with a fraction are stored, in all files or in the first of them."""
+        return {
+            entry.dtype
+            for number, entry in self._where.values()
+            if entry.dtype.is_floating_point and not (first_shard and number)
+        }
+
     @property
     def size(self) -> int:
         """Bytes of all tensors."""

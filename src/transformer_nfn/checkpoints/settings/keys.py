@@ -14,10 +14,9 @@ from transformer_nfn.checkpoints.settings.values import Settings
 
 #: The default of a key without which the function is not known.
 REQUIRED: Any = object()
-#: Activations of several names; gelu_fast and gelu_accurate round a constant at its tenth digit.
+#: Activations of several names.
 ACTIVATIONS: Mapping[str, str] = {
     "gelu_accurate": "gelu_new",
-    "gelu_fast": "gelu_new",
     "gelu_python": "gelu",
     "gelu_python_tanh": "gelu_new",
     "gelu_pytorch_tanh": "gelu_new",

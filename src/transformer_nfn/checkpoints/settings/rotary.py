@@ -22,7 +22,7 @@ _BY_LONGEST = ("dynamic", "longrope", "yarn")
 _BY_ORIGINAL = ("llama3", "longrope", "yarn")
 _DEFAULTS = {"yarn": {"beta_fast": 32, "beta_slow": 1, "truncate": True}}
 _KINDS = ("full_attention", "sliding_attention")
-_LONGEST = "max_position_embeddings"
+_LONGEST, _PART = "max_position_embeddings", "partial_rotary_factor"
 
 
 def read_rope(
@@ -119,7 +119,7 @@ def _typed_rope(
         own |= more
     key, default = theta
     own.setdefault("rope_theta", config.get(key) or default)
-    stated = {"rope_parameters": own, _LONGEST: config.get(_LONGEST)}
+    stated = {"rope_parameters": own} | {k: config.get(k) for k in (_LONGEST, _PART)}
     return read_rope({k: v for k, v in stated.items() if v is not None}, longest)
 
 

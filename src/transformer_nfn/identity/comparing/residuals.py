@@ -32,6 +32,7 @@ class Residual:
         limit: What it may be at most.
         beyond: All units of the kind that are beyond their limit.
         leans: Whether it is the strongest direction of the difference, and not its size.
+        why: In words, where it is no distance.
     """
 
     kind: str
@@ -40,6 +41,7 @@ class Residual:
     limit: float
     beyond: tuple[int, ...] = ()
     leans: bool = False
+    why: str | None = None
 
     @property
     def ratio(self) -> float:

@@ -11,7 +11,7 @@ from transformer_nfn.checkpoints import Checkpoint, Entry, rewrite
 from transformer_nfn.identity.elements.acting import block_changes, outside_changes
 from transformer_nfn.identity.elements.check import check_element
 from transformer_nfn.identity.elements.element import NetElement
-from transformer_nfn.identity.elements.readback import check_block
+from transformer_nfn.identity.elements.readback import check_block, check_ties
 from transformer_nfn.identity.elements.rules import ElementError
 
 
@@ -58,6 +58,7 @@ def changes(checkpoint: Checkpoint, element: NetElement) -> Iterator[tuple[str, 
     """
     check_element(checkpoint, element)
     for number in range(checkpoint.blocks):
+        check_ties(checkpoint, element, number)
         tensors = dict(block_changes(checkpoint, element, number))
         if element.bases or (element.gauges and element.gauges[number] is not None):
             check_block(checkpoint, element, number, tensors)

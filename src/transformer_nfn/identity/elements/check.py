@@ -142,7 +142,7 @@ def _check_gauge_norms(checkpoint: Checkpoint, element: NetElement, number: int)
     if (gauge := element.gauges[number]) is None:
         return
     own, names = reading(checkpoint, number), checkpoint.reading_norms(number)
-    for half, stream in enumerate(streams(checkpoint, number)[:2]):
+    for half, stream in enumerate(streams(checkpoint, number)[: len(names)]):
         place = f"gauge.{number}.norm.{half}"
         wanted, fixed = own[half], checkpoint.gives_stream(names[half])
         if fixed:

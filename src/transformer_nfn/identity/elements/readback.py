@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from transformer_nfn.checkpoints import Checkpoint, TensorFiles
-from transformer_nfn.identity.elements.acting import reading
+from transformer_nfn.identity.elements.acting import canonical_block, reading
 from transformer_nfn.identity.elements.canonical import (
     Norm,
     Rules,
@@ -67,6 +67,38 @@ def check_block(
             rows = under[name[1:]]
             least = torch.maximum(least, rows if rows.shape == least.shape else rows.norm())
         check_laid(laid[name], least, had[name], checkpoint.dtype, place)
+
+
+def check_ties(checkpoint: Checkpoint, element: NetElement, number: int) -> None:
+    """Raise if experts of equal scores, which are chosen by their place, change their order.
+
+    Args:
+        checkpoint: What the element acts on.
+        element: The element.
+        number: Which block.
+
+    Raises:
+        ElementError: If they do.
+    """
+    if not checkpoint.spec.block.shifted:
+        return
+    canonical = canonical_block(checkpoint, number)
+    for label, order in element.blocks[number].parts.items():
+        for name in checkpoint.spec.block.shifted:
+            indices = [index.label for index in checkpoint.spec.block.tensors[name]]
+            if label not in indices:
+                continue
+            columns = canonical[name][0, 0, 0].movedim(indices.index(label), 0).flatten(1)
+            kinds = torch.unique(columns, dim=0, return_inverse=True)[1]
+            places = torch.argsort(order[0, 0])  # of each expert in the result
+            for kind in kinds.unique():
+                alike = torch.nonzero(kinds == kind).flatten()
+                if not (places[alike].diff() > 0).all():
+                    raise ElementError(
+                        f"block {number}: experts {', '.join(map(str, alike[:4].tolist()))} have "
+                        f"the same scores, so the first of them is chosen: they must keep their "
+                        f"order; leave out the part experts"
+                    )
 
 
 def row_sizes(declared: Block, block: Mapping[str, Tensor]) -> dict[str, Tensor]:

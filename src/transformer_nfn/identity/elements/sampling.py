@@ -125,9 +125,9 @@ def _gauge(
         return None
     rules, batch = Rules.of(checkpoint), checkpoint.block(number)
     gauge = moved_gauge(checkpoint, element, number, batch, reading(checkpoint, number))
-    for part, names in (("key_bias", rules.keys), ("value_bias", rules.values)):
+    for part, free in (("key_bias", rules.keys), ("value_bias", rules.values)):
         if part in chosen:
-            drawn = {name: _normal(gauge.biases[name], generator) for name in sorted(names)}
+            drawn = {name: _normal(gauge.biases[name], generator) for name in sorted(free)}
             gauge = replace(gauge, biases={**gauge.biases, **drawn})
     if "router" in chosen:
         shared = {

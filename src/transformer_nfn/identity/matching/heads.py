@@ -25,6 +25,9 @@ def match_heads(
     qk, vo = form_distances(a, b, outputs=outputs)
     cost = qk + vo
     count, inner = cost.shape[:2]
+    if inner == 1:
+        _, mine = linear_sum_assignment(cost[:, 0, :, 0].T.numpy())
+        return torch.from_numpy(mine), torch.zeros(count, 1, dtype=torch.long), cost
     total = torch.zeros(count, count, dtype=cost.dtype)
     orders = torch.zeros(count, count, inner, dtype=torch.long)
     for i in range(count):

@@ -9,7 +9,7 @@ from torch.nn import functional as F
 from transformer_nfn.checkpoints.families.images.vit import KEYS as VIT_KEYS
 from transformer_nfn.checkpoints.families.residual import plain_block, projection_matrices
 from transformer_nfn.checkpoints.family import Family, Summary
-from transformer_nfn.checkpoints.settings.keys import ACTIVATIONS, Key
+from transformer_nfn.checkpoints.settings.keys import ACTIVATIONS, Biases, Key
 from transformer_nfn.checkpoints.settings.values import Settings
 from transformer_nfn.space import ACTIVATIONS as ACTIVATED
 from transformer_nfn.space import Patches, Positions, layer_norm
@@ -33,7 +33,8 @@ KEYS = replace(
         "num_channels": (PATCHES, 1),
     },
     classes="SiglipVision",
-    biases=(),
+    # What is missing a loader draws at random here.
+    biases=(Biases(("mlp.fc1.bias", "mlp.fc2.bias"), there=True),),
 )
 
 _HEAD = {

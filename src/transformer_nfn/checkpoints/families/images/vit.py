@@ -29,6 +29,7 @@ KEYS = Keys(
     },
     blocks=12,
     classes="ViT",
+    refused=("ForMaskedImageModeling",),
     biases=(
         Biases(
             tuple(f"attention.attention.{name}.bias" for name in ("query", "key", "value")),
