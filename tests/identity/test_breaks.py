@@ -169,6 +169,8 @@ def test_another_class_reads_other_heads(name: str, has: str, says: str, tmp_pat
             Checkpoint(other)
         return
     assert decided(folder, other) is Answer.UNDECIDED
+    if has.endswith("Model"):
+        return  # it has no head, so it is judged by its hidden states
     third = moved(other, tmp_path / "c", 1)
     assert decided(other, third) is Answer.UNDECIDED, "its head is made up"
 
@@ -183,6 +185,8 @@ def test_a_class_of_the_same_heads_gives_other_outputs(tmp_path: Path) -> None:
 
 # ------------------------------------------------------------------------------- what is missing
 
+_HEAD, _BIASES = ("lm_head.dense", "lm_head.layer_norm", "lm_head.decoder"), ("lm_head.bias",)
+
 
 def test_a_bias_that_a_loader_draws_must_be_there(tmp_path: Path) -> None:
     folder = make("siglip_vision_model", tmp_path / "a", dtype=torch.float32)
@@ -194,7 +198,6 @@ def test_a_bias_that_a_loader_draws_must_be_there(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "gone"),
     [
-        ("llama", "lm_head.weight"),
         ("bert", "token_type_embeddings.weight"),
         ("gpt2", "wpe.weight"),
         ("vit", "cls_token"),
@@ -210,6 +213,19 @@ def test_what_a_loader_makes_up_is_not_decided(name: str, gone: str, tmp_path: P
         found = same(ours, theirs, seed=0, search=False)
     assert found.answer is Answer.UNDECIDED
     assert "makes it up" in found.reason
+
+
+def test_a_file_without_any_head_is_one_of_hidden_states(tmp_path: Path) -> None:
+    folder = make("mpnet", tmp_path / "a", dtype=torch.float32)
+    assert json.loads((folder / "config.json").read_text())["architectures"] == ["MPNetForMaskedLM"]
+    headless = without(
+        folder, tmp_path / "b", *(f"{n}.{p}" for n in _HEAD for p in ("weight", "bias")), *_BIASES
+    )
+    with Checkpoint(headless) as checkpoint:
+        assert checkpoint.made_up is None
+        assert not checkpoint.unknown
+        assert checkpoint.gives_hidden_states
+    assert decided(headless, moved(headless, tmp_path / "c", 1)) is Answer.EQUIVALENT
 
 
 @pytest.mark.parametrize("name", ["distilbert", "electra", "modernbert"])

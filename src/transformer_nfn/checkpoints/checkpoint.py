@@ -430,12 +430,18 @@ class Checkpoint:
 
     @property
     def made_up(self) -> str | None:
-        """What a loader would make up at random, since the file lacks it; None if it has all."""
+        """What a loader would make up at random, since the file lacks it; None if it has all.
+
+        A file without any head is one of hidden states, whatever class its config names: so are
+        many that were made for embeddings.
+        """
         # A zoo's net may be given vectors that are no part of it.
         for writer in self.family.writers if self.writers else ():
             if self.name(writer.name) not in self.writers:
                 return self.name(writer.name)
         heads = {name.rpartition(".")[2] for name in (*self.heads, *self.pooled_heads)}
+        if not self._has_heads:
+            return None
         labels = heads & set(self.family.labels)
         if {"score", "classifier"} <= {reader.name for reader in self.family.readers}:
             # Then they are of different classes.
@@ -443,7 +449,6 @@ class Checkpoint:
         needed = (
             (_LABELLING, bool(labels), "head for labels"),
             (("ForQuestionAnswering",), "qa_outputs" in heads, "qa_outputs"),
-            (("WithProjection",), any(s.own for s, _ in self.summaries.values()), "projection"),
             (("ForMaskedLM",), self.predictor is not None, "head for words"),
             (("ForCausalLM", "LMHeadModel"), bool(heads - labels - {"qa_outputs"}), "lm_head"),
         )
@@ -541,8 +546,12 @@ class Checkpoint:
             return False
         if self._is_a("Model") and not self._is_a("LMHeadModel", "DoubleHeadsModel"):
             return True
-        heads = [name for name in self.heads if name not in self.poolers]
-        return not heads and not self.pooled_heads
+        return not self._has_heads
+
+    @property
+    def _has_heads(self) -> bool:
+        """Whether anything reads the stream, or a pooler, for an output of its own."""
+        return bool(self.heads.keys() - self.poolers.keys() or self.pooled_heads)
 
     # -------------------------------------------------------------------------------- tensors
 

@@ -89,6 +89,13 @@ class Verdict:
     unknown_settings: tuple[str, ...] = ()
 
 
+#: Why two configs that differ in a key decide nothing.
+_UNKNOWN = "and nobody knows what that does"
+_KNOWN_TO_MATTER = {
+    "dtype": "and a loader that obeys one of them rounds the stored numbers",
+    "architectures": "and each class reads heads of its own",
+}
+
 _SAME = {
     Sameness.BYTES: Verdict(Answer.SAME_BYTES, "the files are the same, byte for byte"),
     Sameness.TENSORS: Verdict(
@@ -122,9 +129,8 @@ def same(
     seed = fresh_seed() if seed is None else seed
     compared = compare_settings(ours, theirs)
     if compared.unknown:
-        why = "and nobody knows what that does"
-        if compared.unknown == ("dtype",):
-            why = "and a loader that obeys one of them rounds the stored numbers"
+        first, *others = compared.unknown
+        why = _KNOWN_TO_MATTER.get(first, _UNKNOWN) if not others else _UNKNOWN
         verdict = Verdict(
             Answer.UNDECIDED,
             f"the configs differ in {_named(compared.unknown)}, {why}",
