@@ -175,6 +175,7 @@ class Family:
         in_metadata: Where in a file's own metadata its settings stand, instead of config.json.
         shared: Tensors that all blocks read, by the names that parts have for them.
         raw_hidden: Hidden states are given before the last norm.
+        encoder: The network whose last stream the blocks read as well, in the same files.
         split_axes: Matrices have each of their axes on disk; a Linear joins all but the stream's.
     """
 
@@ -206,6 +207,7 @@ class Family:
     shared: Mapping[str, str] = field(default_factory=dict)
     raw_hidden: bool = False
     split_axes: bool = False
+    encoder: "Family | None" = None
 
     @property
     def writers(self) -> tuple[Writer, ...]:

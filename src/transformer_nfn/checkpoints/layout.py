@@ -222,8 +222,9 @@ def bias_shape(spec: BlockSpec, matrix: Matrix, *, own: bool = True) -> tuple[in
 
 
 def _declared(spec: BlockSpec, tensor: str) -> list[str]:
-    """Labels of a tensor as declared; scales are no axes on disk."""
-    return [index.label for index in spec.block.tensors[tensor] if index.label not in "si"]
+    """Labels of a tensor as declared; scales are no axes on disk, and one stream is as another."""
+    labels = (index.label for index in spec.block.tensors[tensor] if index.label not in "si")
+    return ["z" if label == "w" else label for label in labels]
 
 
 def _on_disk(declared: Sequence[str], stored: Sequence[str]) -> list[str]:

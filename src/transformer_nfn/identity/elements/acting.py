@@ -24,7 +24,10 @@ from transformer_nfn.space import WeightBatch
 
 def reading(checkpoint: Checkpoint, number: int) -> tuple[Norm, ...]:
     """Scales and shifts of the norms that a block reads."""
-    return tuple(checkpoint.norm(name) for name in checkpoint.reading_norms(number))
+    norms = tuple(checkpoint.norm(name) for name in checkpoint.reading_norms(number))
+    if (encoder := checkpoint.encoder) is None:
+        return norms
+    return (*norms, encoder.norm(encoder.last_norm))
 
 
 def canonical_block(checkpoint: Checkpoint, number: int) -> WeightBatch:

@@ -222,7 +222,7 @@ def invertible(scale: Tensor) -> Tensor:
 
 def gauge_axes(batch: WeightBatch, name: str) -> tuple[Index, ...]:
     """The declared axes of a coefficient along the ones, or of a bias row: all but the stream."""
-    return tuple(i for i in batch.spec.block.tensors[name] if i.label not in ("x", "z"))
+    return tuple(i for i in batch.spec.block.tensors[name] if i.label not in ("x", "z", "w"))
 
 
 def value_constant(bias: Tensor, O: Tensor) -> Tensor:

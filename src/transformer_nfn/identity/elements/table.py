@@ -140,7 +140,7 @@ def gauge_table(checkpoint: Checkpoint) -> dict[str, Slot]:
 def _beside_stream(checkpoint: Checkpoint, tensor: str) -> Slot:
     """All axes of a tensor of a block but the stream's."""
     spec = checkpoint.spec
-    labels = [i.label for i in spec.block.tensors[tensor] if i.label not in ("x", "z")]
+    labels = [i.label for i in spec.block.tensors[tensor] if i.label not in ("x", "z", "w")]
     return Slot(torch.float64, tuple(spec.size(label) for label in labels))
 
 

@@ -99,21 +99,37 @@ def run_each(
         blocks: As for `run`.
         choices: Where to note what parts choose, in the order in which they do.
     """
+    last = _last_stream(checkpoints, inputs, blocks or {}, choices)
+    given_out = [_heads(c, *own) for c, *own in zip(checkpoints, *last, strict=True)]
+    return {head: torch.stack([out[head] for out in given_out]) for head in given_out[0]}
+
+
+def _last_stream(
+    checkpoints: Sequence[Checkpoint],
+    inputs: Tensor,
+    blocks: Mapping[int, WeightBatch],
+    choices: list[Tensor] | None,
+) -> tuple[Float[Tensor, "n s t x"], Float[Tensor, "n s t x"]]:
+    """The stream after the last block, plainly normalised and as it is."""
     one = checkpoints[0]
     halves, eps = one.spec.block.halves, one.settings.eps
+    shared = {
+        name: torch.stack([c.files.read(c.name(stored)).double() for c in checkpoints])
+        for name, stored in one.family.shared.items()
+    }
+    if one.encoder is not None:
+        encoders = [encoder for c in checkpoints if (encoder := c.encoder) is not None]
+        shared["memory"], _ = _last_stream(encoders, inputs[:, 0], {}, choices)
+        inputs = inputs[:, 1]
     stream = torch.stack([embed(checkpoint, inputs) for checkpoint in checkpoints])  # n s t x
     norm = layer_norm if halves[0].centred else rms_norm
     n = norm(stream, eps)
     if one.family.first_norm:
         stream = _affine(n, [c.norm(c.stream_norms[0]) for c in checkpoints])
         n = n if one.gives_stream(one.reading_norms(0)[0]) else norm(stream, eps)
-    shared = {
-        name: torch.stack([c.files.read(c.name(stored)).double() for c in checkpoints])
-        for name, stored in one.family.shared.items()
-    }
     for depth in range(one.settings.depth or one.blocks):
         number = min(depth, one.blocks - 1)  # of the block that it is
-        given = (blocks or {}).get(number)
+        given = blocks.get(number)
         w = _weights([canonical_block(c, number) if given is None else given for c in checkpoints])
         w |= shared
         before = n
@@ -127,8 +143,7 @@ def run_each(
             if one.post_norm:
                 after = one.family.norms[place] if one.family.norms else ""
                 stream = _affine(n, [c.norm(c.block_name(number) + after) for c in checkpoints])
-    given_out = [_heads(c, *own) for c, *own in zip(checkpoints, n, stream, strict=True)]
-    return {head: torch.stack([out[head] for out in given_out]) for head in given_out[0]}
+    return n, stream
 
 
 def _weights(blocks: Sequence[WeightBatch]) -> dict[str, Float[Tensor, "n ..."]]:
