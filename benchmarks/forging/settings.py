@@ -199,8 +199,8 @@ def _setting_pair(name: str, bases: Bases, case: Case, work: Path) -> Pair:
     shutil.copytree(base, ours)
     details: dict[str, Any] = {"style": style, "base": seed}
     with Checkpoint(base) as checkpoint:
-        # The move rounds, and rounding turns close choices, which `transformers` makes sharply: that
-        # would be taken for what the setting does.
+        # The move rounds, and rounding turns close choices, which `transformers` makes sharply:
+        # that would be taken for what the setting does.
         chooses = bool(checkpoint.spec.block.shifted)
     if torch.rand((), generator=generator) < 0.5 and not chooses:
         condition = 10.0 if case.dtype == "float32" else 2.0
