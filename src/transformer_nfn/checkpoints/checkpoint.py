@@ -533,6 +533,8 @@ class Checkpoint:
     @cached_property
     def others(self) -> list[str]:
         """Tensors that neither write nor read the stream: heads' own layers, unknown ones."""
+        if self.inner:  # they are those of the decoder
+            return []
         used = self._block_tensors | self._norm_tensors
         used |= set(self.writers) | set(self.hidden_head or ())
         used |= {name for head in self.heads.values() for name in (head.weight, head.bias) if name}
@@ -541,6 +543,11 @@ class Checkpoint:
         return [
             n for n in self.files if n not in used and not n.endswith(self.family.ignored or "\0")
         ]
+
+    @property
+    def shares_words(self) -> bool:
+        """Whether encoder and decoder have one table of words, so that their bases are one."""
+        return self._encoder is not None and bool(self.writers.keys() & self._encoder.writers)
 
     @property
     def owned(self) -> set[str]:

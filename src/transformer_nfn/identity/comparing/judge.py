@@ -36,7 +36,7 @@ from transformer_nfn.identity.comparing.units import (
 from transformer_nfn.identity.comparing.variance import block_variances, norm_variances, with_spread
 from transformer_nfn.identity.elements.acting import canonical_block, folded_head, reading
 from transformer_nfn.identity.elements.canonical import Bases, Norm, Rules, rotated, seen, undressed
-from transformer_nfn.identity.elements.element import NetElement, last_stream, streams
+from transformer_nfn.identity.elements.element import MEMORY, NetElement, last_stream, streams
 from transformer_nfn.identity.elements.rules import GREW
 from transformer_nfn.space import Kind, WeightBatch
 
@@ -75,12 +75,20 @@ def judge(
         hidden=element.hidden,
         unseen=element.unseen,
     )
+    encoders = ours.encoder, theirs.encoder
+    if None not in encoders and element.encoder is not None:
+        found.include(judge(*encoders, element.encoder, _memory(known)), MEMORY)  # type: ignore[arg-type]
     compare_writers(ours, theirs, found)
     for number, group in enumerate(element.blocks):
         pair = BlockPair.of(ours, theirs, number, element.unseen)
         compare_block(pair, group, streams(ours, number), found)
     compare_readers(ours, theirs, found)
     return found
+
+
+def _memory(known: Mapping[int, Basis]) -> dict[int, Basis]:
+    """How well the basis of the encoder is known, as its own."""
+    return {0: known[MEMORY]} if MEMORY in known else {}
 
 
 def compare_writers(ours: Checkpoint, theirs: Checkpoint, found: Match) -> None:

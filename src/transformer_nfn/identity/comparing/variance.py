@@ -40,11 +40,14 @@ def block_variances(
     variances = {
         name: tensor[0, 0, 0].square() for name, tensor in off.block(number).tensors.items()
     }
-    norms = reading(checkpoint, number)
+    norms, encoder = reading(checkpoint, number), checkpoint.encoder
     rules = Rules.of(checkpoint)
     D = batch.spec.sizes["D"]
     for name, (axis, half) in batch.spec.block.readers.items():
-        norm_variance = _norm_variance(off, checkpoint.reading_norms(number)[half])
+        if half < 0:
+            norm_variance = _norm_variance(off, encoder.last_norm if encoder is not None else None)
+        else:
+            norm_variance = _norm_variance(off, checkpoint.reading_norms(number)[half])
         _read_through(block, variances, name, axis, norms[half], norm_variance, D)
     for name, axis in batch.spec.block.shifted.items():  # less the mean of n numbers
         own, n = variances[name], variances[name].shape[axis]

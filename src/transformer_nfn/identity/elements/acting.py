@@ -41,7 +41,7 @@ def block_changes(
     """The new tensors of one block, and its norms where they change."""
     batch = checkpoint.block(number)
     group = element.blocks[number]
-    bases = tuple(element.bases.get(stream) for stream in streams(checkpoint, number))
+    bases = tuple(element.basis(stream) for stream in streams(checkpoint, number))
     gauge = element.gauges[number] if element.gauges else None
     if gauge is None and all(basis is None for basis in bases):
         yield from checkpoint.pack(number, group(batch)).items()
@@ -58,7 +58,8 @@ def block_changes(
 def _norm_changes(
     checkpoint: Checkpoint, number: int, gauge: Gauge
 ) -> Iterator[tuple[str, Tensor]]:
-    for name, (scale, shift) in zip(checkpoint.reading_norms(number), gauge.norms, strict=True):
+    # That of the encoder comes after these, and is its own.
+    for name, (scale, shift) in zip(checkpoint.reading_norms(number), gauge.norms, strict=False):
         if name is not None:
             yield from norm_tensors(checkpoint, name, scale, shift)
 
@@ -89,13 +90,16 @@ def moved_gauge(
         norms: Of the norms that it reads.
     """
     rules, group = Rules.of(checkpoint), element.blocks[number]
-    bases = [element.bases.get(stream) for stream in streams(checkpoint, number)]
+    bases = [element.basis(stream) for stream in streams(checkpoint, number)]
     own = gauge_of(batch, norms, rules)
     moved = []
     for half, name in enumerate(checkpoint.reading_norms(number)):
         fixed, held = checkpoint.gives_stream(name), rules.holds(batch.spec.block, half)
         scale, shift = moved_norm(norms[half], bases[half], fixed, held=held)
         moved.append((scale if fixed else invertible(scale), shift))
+    if (encoder := checkpoint.encoder) is not None:
+        assert element.encoder is not None
+        moved.append(last_norm_of(encoder, element.encoder))
     return Gauge(
         tuple(moved),
         {name: _acted(group, batch, name, value) for name, value in own.ones.items()},
@@ -137,7 +141,7 @@ def moved_norm(norm: Norm, basis: Tensor | None, fixed: bool, *, held: bool = Fa
 
 def outside_changes(checkpoint: Checkpoint, element: NetElement) -> Iterator[tuple[str, Tensor]]:
     """The new tensors outside the blocks."""
-    first, last = element.bases.get(0), element.bases.get(last_stream(checkpoint))
+    first, last = element.basis(0), element.basis(last_stream(checkpoint))
     outside = element.outside
     if first is not None or outside is not None:
         for name in checkpoint.writers:
@@ -166,7 +170,7 @@ def outside_changes(checkpoint: Checkpoint, element: NetElement) -> Iterator[tup
 def last_norm_of(checkpoint: Checkpoint, element: NetElement) -> Norm:
     """Scale and shift of the norm before the heads, as the element leaves it."""
     norm = checkpoint.norm(checkpoint.last_norm)
-    last = element.bases.get(last_stream(checkpoint))
+    last = element.basis(last_stream(checkpoint))
     if element.outside is not None:
         return element.outside.last_norm
     # Heads may have no bias, so they hold the shift.
@@ -180,7 +184,7 @@ def moved_writer(checkpoint: Checkpoint, name: str, element: NetElement) -> Tens
     rows = checkpoint.files.read(name).double().movedim(axis, -1)  # … x
     ones = rows.mean(dim=-1, keepdim=True)
     centred = checkpoint.centred_reads
-    basis = element.bases.get(0)
+    basis = element.basis(0)
     if centred:
         rows = rows - ones
     if basis is not None:
@@ -198,7 +202,7 @@ def _head_changes(
     target: Norm,
     element: NetElement,
 ) -> Iterator[tuple[str, Tensor]]:
-    basis, outside = element.bases.get(last_stream(checkpoint)), element.outside
+    basis, outside = element.basis(last_stream(checkpoint)), element.outside
     head = checkpoint.heads[name]
     weight = checkpoint.files.read(head.weight).double()  # o x
     bias = checkpoint.files.read(head.bias).double() if head.bias else weight.new_zeros(len(weight))

@@ -57,6 +57,10 @@ def changes(checkpoint: Checkpoint, element: NetElement) -> Iterator[tuple[str, 
         ElementError: If the element is no symmetry of this checkpoint.
     """
     check_element(checkpoint, element)
+    if (encoder := checkpoint.encoder) is not None and element.encoder is not None:
+        own = set(checkpoint.writers) if checkpoint.shares_words else set()
+        inner = changes(encoder, element.encoder)
+        yield from ((name, value) for name, value in inner if name not in own)
     for number in range(checkpoint.blocks):
         check_ties(checkpoint, element, number)
         tensors = dict(block_changes(checkpoint, element, number))

@@ -51,6 +51,10 @@ def random_net_element(
     """
     there = symmetry_parts(checkpoint)
     chosen = set(there if parts is None else parts)
+    encoder, inner = checkpoint.encoder, None
+    if encoder is not None:
+        of_encoder = [part for part in symmetry_parts(encoder) if part in chosen]
+        inner = random_net_element(encoder, generator, parts=of_encoder, condition=condition)
     if wrong := sorted(chosen - set(there)):
         raise CheckpointError(
             f"{', '.join(wrong)}: no symmetry of {checkpoint.path}; it has {', '.join(there)}"
@@ -58,10 +62,12 @@ def random_net_element(
     bases = {}
     if "basis" in chosen:
         bases = {stream: _basis(checkpoint, generator) for stream in basis_streams(checkpoint)}
+    if checkpoint.shares_words and inner is not None:
+        bases = dict(inner.bases)
     blocks = tuple(
         _block(checkpoint, chosen, condition, generator) for _ in range(checkpoint.blocks)
     )
-    element = NetElement(blocks, bases, (None,) * checkpoint.blocks)
+    element = NetElement(blocks, bases, (None,) * checkpoint.blocks, encoder=inner)
     gauges = tuple(
         _gauge(checkpoint, element, number, chosen, generator)
         for number in range(checkpoint.blocks)
@@ -136,6 +142,7 @@ def _gauge(
         gauge = replace(gauge, shared=shared)
     if "norms" in chosen:
         names = checkpoint.reading_norms(number)
+        kept = gauge.norms[len(names) :]  # of the encoder, which has drawn its own
         drawn_norms = [
             norm
             if names[half] is None or checkpoint.gives_stream(names[half])
@@ -145,10 +152,11 @@ def _gauge(
                 shifts=shifts_are_free(checkpoint),
                 held=rules.holds(checkpoint.spec.block, half),
             )
-            for half, norm in enumerate(gauge.norms)
+            for half, norm in enumerate(gauge.norms[: len(names)])
         ]
         # Halves side by side may read one norm.
-        gauge = replace(gauge, norms=tuple(drawn_norms[names.index(name)] for name in names))
+        drawn_norms = [drawn_norms[names.index(name)] for name in names]
+        gauge = replace(gauge, norms=(*drawn_norms, *kept))
     if "ones" in chosen:
         written = not checkpoint.family.output_bias
         constants = [each.constant for each in checkpoint.spec.block.attentions]

@@ -36,6 +36,9 @@ def element_tensors(element: NetElement) -> dict[str, Tensor]:
         found["unseen"] = element.unseen
     if element.hidden is not None:
         found |= dict(zip(("hidden.order", "hidden.scale"), element.hidden, strict=True))
+    if element.encoder is not None:
+        inner = element_tensors(element.encoder)
+        found |= {f"encoder.{name}": value for name, value in inner.items()}
     return found
 
 
@@ -64,7 +67,7 @@ def element_from(tensors: Mapping[str, Tensor], checkpoint: Checkpoint) -> NetEl
         for i in numbers
     )
     bases = {int(name): basis for name, basis in _under(tensors, "basis.").items()}
-    halves = len(checkpoint.spec.block.halves)
+    halves = _norms_read(checkpoint)
     gauges = tuple(_gauge_from(_under(tensors, f"gauge.{i}."), halves) for i in numbers)
     outside, hidden = None, None
     if outer := _under(tensors, "outside."):
@@ -72,7 +75,14 @@ def element_from(tensors: Mapping[str, Tensor], checkpoint: Checkpoint) -> NetEl
         outside = Outside(norm, _under(outer, "ones."), untied)
     if classifier := _under(tensors, "hidden."):
         hidden = classifier["order"], classifier["scale"]
-    return NetElement(blocks, bases, gauges, outside, hidden, tensors.get("unseen"))
+    inner = checkpoint.encoder
+    encoder = element_from(_under(tensors, "encoder."), inner) if inner is not None else None
+    return NetElement(blocks, bases, gauges, outside, hidden, tensors.get("unseen"), encoder)
+
+
+def _norms_read(checkpoint: Checkpoint) -> int:
+    """How many norms a block reads: one for each half, and the encoder's last."""
+    return len(checkpoint.spec.block.halves) + (checkpoint.encoder is not None)
 
 
 def _gauge_from(tensors: Mapping[str, Tensor], halves: int) -> Gauge | None:
@@ -111,6 +121,8 @@ def element_table(checkpoint: Checkpoint) -> dict[str, Slot]:
         table["hidden.scale"] = Slot(torch.float64, neurons)
     if can_become_rms(checkpoint):
         table["unseen"] = Slot(torch.float64, (D,))
+    if (encoder := checkpoint.encoder) is not None:
+        table |= {f"encoder.{name}": slot for name, slot in element_table(encoder).items()}
     return table
 
 
@@ -119,7 +131,7 @@ def gauge_table(checkpoint: Checkpoint) -> dict[str, Slot]:
     block = checkpoint.spec.block
     free = [*block.readers] if checkpoint.centred_reads else []
     free += [*block.writers] if checkpoint.centred_writes else []
-    halves = range(len(block.halves))
+    halves = range(_norms_read(checkpoint))
     names = [f"norm.{half}.{part}" for half in halves for part in ("scale", "shift")]
     table = {name: Slot(torch.float64, (checkpoint.D,)) for name in names}
     if checkpoint.settings.norm == "layer":

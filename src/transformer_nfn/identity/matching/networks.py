@@ -13,7 +13,7 @@ from transformer_nfn.identity.comparing.outcome import Match
 from transformer_nfn.identity.comparing.rounding import unit_roundoff
 from transformer_nfn.identity.comparing.variance import with_spread
 from transformer_nfn.identity.elements.canonical import Rules, gauge_of
-from transformer_nfn.identity.elements.element import NetElement, last_stream, streams
+from transformer_nfn.identity.elements.element import MEMORY, NetElement, last_stream, streams
 from transformer_nfn.identity.elements.settling import settled
 from transformer_nfn.identity.matching.blocks import match_block
 from transformer_nfn.identity.matching.outside import (
@@ -35,7 +35,16 @@ def match(
     """
     found = Match()
     rounding = unit_roundoff(ours, theirs)
-    found.learn(0, find_first_basis(ours, theirs, rounding))
+    if (encoders := (ours.encoder, theirs.encoder)) and None not in encoders:
+        found.include(match(*encoders), MEMORY)  # type: ignore[arg-type]
+    if found.failures:
+        return found
+    if ours.shares_words:
+        for kind in (found.bases, found.known):
+            if MEMORY in kind:
+                kind[0] = kind[MEMORY]  # type: ignore[index]
+    else:
+        found.learn(0, find_first_basis(ours, theirs, rounding))
     found.unseen = unseen_direction(ours, theirs, found.bases.get(0))
     compare_writers(ours, theirs, found)
     for number in range(ours.blocks):
@@ -51,13 +60,17 @@ def match(
 
 def element_of(found: Match, ours: Checkpoint, theirs: Checkpoint) -> NetElement:
     """The element that a match without failures is, with the second checkpoint's gauges."""
+    encoders, inner = (ours.encoder, theirs.encoder), None
+    if found.encoder is not None and None not in encoders:
+        inner = element_of(found.encoder, *encoders)  # type: ignore[arg-type]
     element = NetElement(
         tuple(found.blocks),
-        found.bases,
+        {stream: basis for stream, basis in found.bases.items() if stream != MEMORY},
         tuple(found.gauges),
         outside_gauge(ours, theirs, found.unseen),
         found.hidden,
         found.unseen,
+        inner,
     )
     return settled(element, ours)
 
