@@ -434,6 +434,11 @@ class Checkpoint:
         return predictor if predictor and f"{predictor.reads}.weight" in self.files else None
 
     @property
+    def tying_key(self) -> str | None:
+        """What config.json says of heads that share the embedding, where it decides it."""
+        return next((key.name for key in self._keys.matter if key.to == "tied"), None)
+
+    @property
     def label_weights(self) -> list[str]:
         """Weights of heads that have a row for each label of config.json."""
         names = (*self.heads, *self.pooled_heads)

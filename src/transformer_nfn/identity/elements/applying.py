@@ -47,7 +47,8 @@ def untied(checkpoint: Checkpoint, element: NetElement) -> tuple[dict[str, Entry
         if head.tied
     }
     added |= {own: checkpoint.files.entry(of) for own, of in checkpoint.tied_decoder.items()}
-    return added, {"tie_word_embeddings": False} if added else {}
+    key = checkpoint.tying_key
+    return added, {key: False} if added and key is not None else {}
 
 
 def changes(checkpoint: Checkpoint, element: NetElement) -> Iterator[tuple[str, Tensor]]:

@@ -25,7 +25,7 @@ from transformer_nfn.space import (
     compose,
 )
 
-_WORDS, _SCALED = "shared.weight", "tie_word_embeddings"
+_WORDS, _SCALED = "shared.weight", ("scale_decoder_outputs", "tie_word_embeddings")
 _RELATIVE = "{}.block.0.layer.0.SelfAttention.relative_attention_bias.weight"
 _HARMLESS = """
     classifier_dropout d_head decoder_start_token_id dense_act_fn dropout_rate feed_forward_proj
@@ -41,6 +41,14 @@ def _activation(config: Mapping[str, Any], _: int) -> str:
         raise CheckpointError(f"feed_forward_proj {said!r:.40} is not known")
     name = said.removeprefix("gated-")
     return ACTIVATIONS.get(name, name)
+
+
+def _is_scaled(config: Mapping[str, Any], _: int) -> bool:
+    """As files say it now, else as the first of them did."""
+    said = config.get(_SCALED[0], config.get(_SCALED[1]) is not False)
+    if type(said) is not bool:
+        raise CheckpointError(f"{_SCALED[0]} should be bool, not {said!r:.40}")
+    return said
 
 
 _DEPTHS = ("num_decoder_layers", "num_layers", "num_hidden_layers")
@@ -59,9 +67,11 @@ _KEYS = Keys(
         Key("num_heads", "heads", int, also=("num_attention_heads",)),
         Key("layer_norm_epsilon", "eps", float, 1e-6),
         Key("d_model", "sizes.width", int, 512),
-        Key(_SCALED, "flags", bool, True),
     ),
-    joint=(Joint(("feed_forward_proj",), "activation", _activation),),
+    joint=(
+        Joint(("feed_forward_proj",), "activation", _activation),
+        Joint(_SCALED, "flags", _is_scaled),
+    ),
     supported={"relative_attention_max_distance": 128, "is_encoder_decoder": True},
     sizes={
         "d_model": "D",
@@ -94,6 +104,10 @@ def _plain(settings: Settings) -> Block:
     return _block(settings, Mlp(settings.activation, scales=True))
 
 
+def _gated(settings: Settings) -> Block:
+    return _block(settings, GatedMlp(settings.activation, bias_row=True, scales=True))
+
+
 def _attention(name: str, suffix: str = "") -> tuple[Matrix, ...]:
     Q, K, V, O, bias = (f"{tensor}{suffix}" for tensor in ("Q", "K", "V", "O", "bO"))
     heads, k, v = ("o", "p", "q") if suffix else ("h", "k", "v")
@@ -108,6 +122,15 @@ def _attention(name: str, suffix: str = "") -> tuple[Matrix, ...]:
 def _mlp(number: int) -> tuple[Matrix, ...]:
     name = f"layer.{number}.DenseReluDense"
     return linear(f"{name}.wi", "A", "a x", "bA"), linear(f"{name}.wo", "B", "x a", "bB")
+
+
+def _gated_mlp(number: int) -> tuple[Matrix, ...]:
+    name = f"layer.{number}.DenseReluDense"
+    return (
+        linear(f"{name}.wi_0", "gate", "a x"),
+        linear(f"{name}.wi_1", "up", "a x"),
+        linear(f"{name}.wo", "down", "x a", "bdown"),
+    )
 
 
 _ENCODER = Family(
@@ -127,7 +150,7 @@ _ENCODER = Family(
 
 
 def _scaled(logits: Tensor, settings: Settings) -> Tensor:
-    return logits * settings.size("width") ** -0.5 if settings.flag(_SCALED, True) else logits
+    return logits * settings.size("width") ** -0.5 if settings.flag(_SCALED[0]) else logits
 
 
 T5 = replace(
@@ -146,4 +169,20 @@ T5 = replace(
     readers=(Reader("lm_head", own=True, tied=_WORDS, bias=False, after=_scaled),),
     shared={"relative": _RELATIVE.format("decoder")},
     encoder=_ENCODER,
+)
+
+_GATED_ENCODER = replace(
+    _ENCODER,
+    name="t5-gated-encoder",
+    probes=("encoder.block.0.layer.1.DenseReluDense.wi_0.weight",),
+    block_of=_gated,
+    matrices=(*_ENCODER.matrices[:4], *_gated_mlp(1)),
+)
+T5_GATED = replace(
+    T5,
+    name="t5-gated",
+    probes=("decoder.block.0.layer.2.DenseReluDense.wi_0.weight", *_GATED_ENCODER.probes),
+    block_of=_gated,
+    matrices=(*T5.matrices[:8], *_gated_mlp(2)),
+    encoder=_GATED_ENCODER,
 )
