@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 import torch
+import transformers
 from safetensors.torch import load_file, save_file
 
 from benchmarks.families import moved, relative
@@ -281,8 +282,6 @@ def test_an_adapter_beside_a_network_is_refused(tmp_path: Path) -> None:
 
 def test_many_heads_are_compared_in_time_or_refused(tmp_path: Path) -> None:
     for heads, refused in ((300, False), (1500, True)):
-        import transformers
-
         config = transformers.BertConfig(
             vocab_size=20, hidden_size=heads, num_attention_heads=heads, num_hidden_layers=1,
             intermediate_size=4, max_position_embeddings=8,

@@ -9,7 +9,10 @@ import torch
 from tests.checkpoints import made
 from transformer_nfn.checkpoints import Checkpoint, CheckpointError
 from transformer_nfn.group import relative_error
+from transformer_nfn.identity.running import inputs
+from transformer_nfn.identity.running.confirmation import _most_different
 from transformer_nfn.identity.running.function import check_runnable, run
+from transformer_nfn.identity.running.inputs import pool_size, widest
 
 #: Of 9 tokens the last ones do not see the first.
 QWEN2_WINDOW = {"use_sliding_window": True, "sliding_window": 3}
@@ -141,3 +144,31 @@ def test_rotary_positions_without_their_numbers(tmp_path: Path) -> None:
         pytest.raises(CheckpointError, match="of kind linear need a number factor"),
     ):
         check_runnable(checkpoint)
+
+
+def test_inputs_that_differ_most_are_found_among_many(tmp_path: Path) -> None:
+    """One word of 200 is another: few inputs have it, and all that are chosen do."""
+    net = made.model("gpt2", vocab_size=200)
+    ours = made.save(net, tmp_path / "a")
+    with torch.no_grad():
+        net.transformer.wte.weight[121] *= 1.01
+    theirs = made.save(net, tmp_path / "b")
+    with Checkpoint(ours) as a, Checkpoint(theirs) as b:
+        chosen = _most_different((a, b), seed=7)
+    assert len(chosen.inputs) == 8
+    assert (chosen.inputs == 121).any(dim=1).all()
+
+
+def test_a_pool_is_as_large_as_there_is_time_and_room(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with Checkpoint(made.save(made.model("gpt2"), tmp_path)) as checkpoint:
+        assert pool_size(checkpoint, 24, 256) == 256
+        words = widest(checkpoint)
+        monkeypatch.setattr(inputs, "NUMBERS", 24 * words * 50)
+        assert pool_size(checkpoint, 24, 256) == 50
+        size = sum(torch.Size(entry.shape).numel() for entry in checkpoint.files.entries.values())
+        monkeypatch.setattr(inputs, "_COST", size * 24 * 7)
+        assert pool_size(checkpoint, 24, 256) == 7
+        monkeypatch.setattr(inputs, "_COST", 1)
+        assert pool_size(checkpoint, 24, 256) == 2

@@ -340,6 +340,12 @@ class Checkpoint:
         return {name: writer for name, writer in known.items() if name in self.files}
 
     @property
+    def missing_writer(self) -> str | None:
+        """The first embedding that the file lacks; a zoo's net may be given vectors instead."""
+        names = (self.name(writer.name) for writer in self.family.writers)
+        return next((name for name in names if name not in self.writers and self.writers), None)
+
+    @property
     def words(self) -> str | None:
         """The table of words in this file, if it reads any."""
         steps = (step for step in self.family.embeddings if isinstance(step, Words))
@@ -464,13 +470,9 @@ class Checkpoint:
         A file without any head is one of hidden states, whatever class its config names: so are
         many that were made for embeddings.
         """
-        # A zoo's net may be given vectors that are no part of it.
-        for writer in self.family.writers if self.writers else ():
-            if self.name(writer.name) not in self.writers:
-                return self.name(writer.name)
+        if self.missing_writer is not None or not self._has_heads:
+            return self.missing_writer
         heads = {name.rpartition(".")[2] for name in (*self.heads, *self.pooled_heads)}
-        if not self._has_heads:
-            return None
         labels = heads & set(self.family.labels)
         if {"score", "classifier"} <= {reader.name for reader in self.family.readers}:
             # Then they are of different classes.

@@ -69,7 +69,7 @@ def typed_ropes(
     local: tuple[str, float],
     longest: int,
     *,
-    scaled: tuple[bool, bool] = (True, True),
+    local_scaled: bool = True,
 ) -> tuple[Joint, Joint]:
     """Positions of the blocks that see all tokens, and of those with a window.
 
@@ -78,15 +78,15 @@ def typed_ropes(
         full: The key that says the base of the first, and the format's default of it.
         local: The same of the others.
         longest: The format's default of max_position_embeddings.
-        scaled: Whether rope_scaling is for the first, and for the others.
+        local_scaled: Whether rope_scaling is for the others too.
     """
 
     def reader(kind: str, theta: tuple[str, float], scaling: bool) -> Callable[..., Rope]:
         return lambda config, _: _typed_rope(config, kind, theta, longest, scaling=scaling)
 
     return (
-        Joint(names, "rope", reader(_KINDS[0], full, scaled[0])),
-        Joint((), "local_rope", reader(_KINDS[1], local, scaled[1])),
+        Joint(names, "rope", reader(_KINDS[0], full, True)),
+        Joint((), "local_rope", reader(_KINDS[1], local, local_scaled)),
     )
 
 

@@ -251,12 +251,10 @@ def _lost_in_sums(pair: BlockPair) -> Iterator[Residual]:
 def _beyond_numbers(pair: BlockPair) -> Iterator[Residual]:
     """What only one of the blocks makes on the way, beyond all numbers that its file could hold."""
     for half in range(len(pair.theirs.spec.block.halves)):
-        one, two = (_peak(block, half) for block in (pair.ours, pair.theirs))
-        over = (
-            (one > pair.largest[0] and one > _FAR_BEYOND * two)
-            or (two > pair.largest[1] and two > _FAR_BEYOND * one)
-        )  # fmt: skip
-        if over:
+        peaks = [_peak(block, half) for block in (pair.ours, pair.theirs)]
+        beyond = [peak > most for peak, most in zip(peaks, pair.largest, strict=True)]
+        larger = peaks[1] > peaks[0]
+        if beyond[larger] and max(peaks) > _FAR_BEYOND * min(peaks):
             name = next(n for n, (_, own) in pair.theirs.spec.block.readers.items() if own == half)
             why = "what is made of it may be beyond all numbers of its dtype, in one file only"
             yield Residual(name, None, inf, 1.0, why=why)

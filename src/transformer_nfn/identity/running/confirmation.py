@@ -14,7 +14,7 @@ from torch import Tensor
 
 from transformer_nfn.checkpoints import Checkpoint
 from transformer_nfn.identity.running.function import run, run_roundings
-from transformer_nfn.identity.running.inputs import draw_inputs
+from transformer_nfn.identity.running.inputs import draw_inputs, pool_size
 from transformer_nfn.identity.running.jumps import turning, without_jumps
 
 #: Times of what rounding does to the outputs, all inputs together: below AGREE they agree, above
@@ -22,15 +22,16 @@ from transformer_nfn.identity.running.jumps import turning, without_jumps
 #: 0.5 to 2: rounding of few outputs spreads more than that of many.
 AGREE = 2.5
 APART = 4.0
-#: The same for one input alone, of which one in dozens is far out by chance.
-AGREE_ON_ONE = 9.0
+#: The same for one input alone, the worst of hundreds: honest copies of few outputs reach 5.4.
+AGREE_ON_ONE = 6.0
 APART_ON_ONE = 18.0
 #: Where rounding itself moves the outputs by this part of their size, nothing can be confirmed.
 BLURRED = 0.25
 #: The same where it turns this part of the choices between experts.
 TURNED = 0.1
-#: Inputs that the most different ones are chosen from, as a multiple of those that are judged.
-_POOL = 2
+#: Inputs that the most different ones are chosen from, their length (what one token does is lost
+#: among the many of a long sequence), how many are chosen, and roundings to choose them by.
+_POOL, _SHORT, _CHOSEN, _FEW_JITTERS = 128, 24, 8, 1
 #: Roundings of each file; more where few outputs would make a chance of it, and where what few
 #: roundings say is not clear: they are off by up to a half. Most before anything is left undecided:
 #: where a rare rounding does much, ten say 2.9 of an honest copy that is at 1.6.
@@ -39,8 +40,9 @@ MANY_OUTPUTS = 256
 _CLEAR, _CLEAR_ON_ONE = 1.5, 4.0
 #: Beyond this multiple of the limits more roundings would change nothing.
 _HOPELESS = 2.0
-#: Between the seeds of the roundings of one file and of the other: equal ones would not be two.
-_OTHER = 10**6
+#: Between the seeds of the roundings of one file and of the other: equal ones would not be two. And
+#: from those by which inputs are chosen to those by which they are judged.
+_OTHER, _AGAIN = 10**6, 10**3
 #: Outputs of one token that are compared; of more, some chosen by the seed.
 _OUTPUTS = 4096
 #: Parts of a sequence that are judged by themselves: a change may show at its start or end only.
@@ -110,92 +112,111 @@ def confirm(
         seed: Of the inputs.
         words: Some that must be among them.
     """
-    given = ours, theirs
-    ours, theirs = map(without_jumps, given)
-    drawn = draw_inputs(ours, theirs, seed=seed, tokens=words)
-    inputs = torch.cat([drawn, _most_different(ours, theirs, len(drawn) // 2, seed)])
-    random = len(drawn)
-    one, two = (_outputs(checkpoint, inputs, seed) for checkpoint in (ours, theirs))
-
-    sums: list[dict[str, Tensor]] = [{}, {}]
-
-    def agreement(first: int, last: int) -> Agreement:
-        """After the roundings up to the last, of which those before the first are in the sums."""
-        starts = (ours, one, seed), (theirs, two, seed + _OTHER)
-        for total, (checkpoint, exact, start) in zip(sums, starts, strict=True):
-            _add_squares(total, checkpoint, exact, inputs, seed, range(start + first, start + last))
-        levels = [{head: total / last for head, total in totals.items()} for totals in sums]
-        return _compared(one, two, levels, random, seed)
-
-    if min(out[0].numel() for out in two.values()) < MANY_OUTPUTS:
-        found = agreement(0, MANY_JITTERS)
-    else:
-        found = agreement(0, _JITTERS)
-        if not (found.ratio <= _CLEAR and found.ratio_on_one <= _CLEAR_ON_ONE):
-            found = agreement(_JITTERS, MANY_JITTERS)
+    networks = without_jumps(ours), without_jumps(theirs)
+    drawn = _Said(networks, draw_inputs(*networks, seed=seed, tokens=words), seed)
+    chosen = _most_different(networks, seed)
+    found = _agreement(drawn, chosen, MANY_JITTERS if drawn.few else _JITTERS)
+    if not (found.ratio <= _CLEAR and found.ratio_on_one <= _CLEAR_ON_ONE):
+        found = _agreement(drawn, chosen, MANY_JITTERS)
     if found.in_doubt:
-        found = agreement(MANY_JITTERS, _MOST_JITTERS)
-    if given == (ours, theirs):  # they choose nothing
+        found = _agreement(drawn, chosen, _MOST_JITTERS)
+    if networks == (ours, theirs):  # they choose nothing
         return found
-    return replace(found, turned=max(turning(each, inputs, seed) for each in given))
+    turned = max(turning(each, drawn.inputs, seed) for each in (ours, theirs))
+    return replace(found, turned=turned)
 
 
-def _compared(
-    one: dict[str, Tensor],
-    two: dict[str, Tensor],
-    levels: list[dict[str, Tensor]],
-    random: int,
-    seed: int,
-) -> Agreement:
+class _Said:
+    """What two networks say on some inputs, and what rounding does to it.
+
+    Args:
+        networks: Both of them.
+        inputs: As `function.run` takes them.
+        seed: Of the choice where there are very many outputs.
+        first: Seed of the first rounding.
+    """
+
+    def __init__(
+        self, networks: tuple[Checkpoint, Checkpoint], inputs: Tensor, seed: int, first: int = 0
+    ) -> None:
+        self.networks, self.inputs, self.seed = networks, inputs, seed
+        self.outputs = [some_outputs(run(network, inputs), seed) for network in networks]
+        self._starts = seed + first, seed + first + _OTHER
+        self._sums: list[dict[str, Tensor]] = [{}, {}]
+        self._roundings = 0
+
+    @property
+    def few(self) -> bool:
+        """Whether an input has so few outputs that what rounding does to them is chance."""
+        return min(out[0].numel() for out in self.outputs[1].values()) < MANY_OUTPUTS
+
+    def measure(self, roundings: int) -> None:
+        """What rounding does to both, by so many roundings; those already measured are kept."""
+        cases = zip(self.networks, self.outputs, self._starts, self._sums, strict=True)
+        for network, exact, start, sums in cases:
+            seeds = range(start + self._roundings, start + roundings)
+            for moved in run_roundings(network, self.inputs, seeds):
+                for head, out in some_outputs(moved, self.seed).items():
+                    square = (out - exact[head]).square().sum(dim=2)
+                    sums[head] = sums[head] + square if head in sums else square
+        self._roundings = max(self._roundings, roundings)
+
+    def squares(self) -> list[tuple[Tensor, Tensor, Tensor]]:
+        """By head the difference, the mean of what rounding does, and the outputs: "s t" each."""
+        found = []
+        for head, two in self.outputs[1].items():
+            size = two.square().sum(dim=2)
+            one_level, two_level = (sums[head] / self._roundings for sums in self._sums)
+            # What float64 itself does is no less than this.
+            level = torch.maximum(one_level, two_level).clamp_min(1e-300)
+            apart = (self.outputs[0][head] - two).square().sum(dim=2)
+            found.append((apart, torch.maximum(level, 1e-26 * size), size))
+        return found
+
+
+def _agreement(drawn: _Said, chosen: _Said, roundings: int) -> Agreement:
     """What is between the outputs of two networks, in multiples of what rounding does to them.
 
     Args:
-        one: By head what the first says.
-        two: The same of the second.
-        levels: Of both the mean square of what rounding does to the outputs of each token.
-        random: How many of the inputs, the first, were not chosen.
-        seed: Of the inputs.
+        drawn: On inputs drawn at random.
+        chosen: On those of many on which they differ most.
+        roundings: How many to measure on each.
     """
-    inputs = len(next(iter(two.values())))
-    worst = Agreement(0.0, 0.0, 0.0, 0.0, inputs, seed)
-    for head, theirs_out in two.items():
-        apart = (one[head] - theirs_out).square().sum(dim=2)  # s t
-        size = theirs_out.square().sum(dim=2)
-        # What float64 itself does is no less than this.
-        level = torch.maximum(levels[0][head], levels[1][head]).clamp_min(1e-300)
-        level = torch.maximum(level, 1e-26 * size)
-        parts = [
-            _root(apart[rows, part].sum() / level[rows, part].sum())
-            for rows in (slice(random), slice(random // 2), slice(random // 2, random))
-            for part in _parts(apart.shape[1])
-            if apart[rows, part].numel()
-        ]
-        singles = (apart.sum(dim=1) / level.sum(dim=1)).nan_to_num(nan=torch.inf)
-        worst = Agreement(
-            max(worst.ratio, *parts),
-            max(worst.ratio_on_one, _root(singles.max())),
-            max(worst.rounding, _root(level.sum() / size.sum().clamp_min(1e-300))),
-            max(worst.difference, _root(apart.sum() / size.sum().clamp_min(1e-300))),
-            inputs,
-            seed,
-        )
-    return worst
+    ratios, singles, rounding, difference = [], [], [], []
+    for said in (drawn, chosen):
+        said.measure(roundings)
+        for apart, level, size in said.squares():
+            singles.append(_root((apart.sum(dim=1) / level.sum(dim=1)).max()))
+            total = size.sum().clamp_min(1e-300)
+            difference.append(_root(apart.sum() / total))
+            if said is chosen:
+                continue
+            rounding.append(_root(level.sum() / total))
+            half = len(apart) // 2
+            ratios += [
+                _root(apart[rows, part].sum() / level[rows, part].sum())
+                for rows in (slice(None), slice(half), slice(half, None))
+                for part in _parts(apart.shape[1])
+                if apart[rows, part].numel()
+            ]
+    inputs = len(drawn.inputs) + len(chosen.inputs)
+    worst = max(ratios), max(singles), max(rounding), max(difference)
+    return Agreement(*worst, inputs, drawn.seed)
 
 
-def _most_different(ours: Checkpoint, theirs: Checkpoint, count: int, seed: int) -> Tensor:
-    """Of many more random inputs those on which the outputs differ most, relative to their size."""
-    pool = torch.cat([draw_inputs(ours, theirs, seed=seed + 1 + i) for i in range(_POOL)])
-    one, two = (_outputs(checkpoint, pool, seed) for checkpoint in (ours, theirs))
-    apart = [
-        (one[head] - two[head]).flatten(1).norm(dim=1) / two[head].flatten(1).norm(dim=1)
-        for head in two
-    ]
-    return pool[torch.stack(apart).amax(dim=0).argsort(descending=True)[: max(count, 1)]]
-
-
-def _outputs(checkpoint: Checkpoint, inputs: Tensor, seed: int) -> dict[str, Tensor]:
-    """By head what a network says, "s t o"; of very many outputs of a token only some."""
-    return some_outputs(run(checkpoint, inputs), seed)
+def _most_different(networks: tuple[Checkpoint, Checkpoint], seed: int) -> _Said:
+    """Of many more random inputs those on which the outputs differ most beyond rounding."""
+    count = pool_size(networks[1], _SHORT, _POOL)
+    inputs = draw_inputs(*networks, seed=seed + 1, count=count, length=_SHORT)
+    pool = _Said(networks, inputs, seed)
+    pool.measure(_FEW_JITTERS)
+    beyond = []
+    for apart, level, _ in pool.squares():
+        each = level.sum(dim=1)
+        # Few roundings say little of one input, so the mean of all is mixed in.
+        beyond.append(apart.sum(dim=1) / (each + each.mean()))
+    order = torch.stack(beyond).amax(dim=0).nan_to_num(nan=torch.inf).argsort(descending=True)
+    return _Said(networks, inputs[order[:_CHOSEN]], seed, first=_AGAIN)
 
 
 def some_outputs(
@@ -219,21 +240,6 @@ def some_outputs(
             out = out[:, :, list(dict.fromkeys(first + order))[:most]]
         found[head] = out
     return found
-
-
-def _add_squares(
-    sums: dict[str, Tensor],
-    checkpoint: Checkpoint,
-    exact: dict[str, Tensor],
-    inputs: Tensor,
-    seed: int,
-    roundings: range,
-) -> None:
-    """Add the squares of what each rounding does to the outputs of each token, "s t" by head."""
-    for moved in run_roundings(checkpoint, inputs, roundings):
-        for head, out in some_outputs(moved, seed).items():
-            square = (out - exact[head]).square().sum(dim=2)
-            sums[head] = sums[head] + square if head in sums else square
 
 
 def _parts(tokens: int) -> list[slice]:

@@ -41,11 +41,8 @@ def check_runnable(checkpoint: Checkpoint) -> None:
             rope.frequencies(checkpoint.spec.sizes["D_k"])
         except UnknownFunctionError as error:
             raise CheckpointError(f"{checkpoint.path}: {error}") from None
-    for writer in checkpoint.family.writers if checkpoint.writers else ():
-        if checkpoint.name(writer.name) not in checkpoint.writers:
-            raise CheckpointError(
-                f"{checkpoint.path} has no {writer.name}, so its function cannot be run"
-            )
+    if (missing := checkpoint.missing_writer) is not None:
+        raise CheckpointError(f"{checkpoint.path} has no {missing}, so its function cannot be run")
 
 
 @torch.no_grad()

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from transformer_nfn.checkpoints import Checkpoint
-from transformer_nfn.space import Inputs, Positions, Table, TokenTypes, Words
+from transformer_nfn.space import Inputs, Patches, Positions, Table, TokenTypes, Words
 
 #: Tokens of a sequence: positions tell far tokens apart, a wrong pairing of RoPE's coordinates
 #: shows only after some twenty.
@@ -18,6 +18,8 @@ SEQUENCES = 16
 _ZEROS = 2
 #: Multiplications that one run of a network may cost; larger networks see fewer sequences.
 _COST = 3e11
+#: Numbers of outputs that are in memory at a time, 1 GB.
+NUMBERS = 2**27
 
 
 def fresh_seed() -> int:
@@ -89,6 +91,43 @@ def _rows(kind: type[Table], ours: Checkpoint, theirs: Checkpoint) -> int:
 
 def _affordable(checkpoint: Checkpoint, length: int) -> int:
     """Sequences of a length that a network of this size is run on."""
-    size = sum(prod(entry.shape) for entry in checkpoint.files.entries.values())
     wanted = max(1, SEQUENCES * TOKENS // length)
-    return int(min(wanted, max(2, _COST / (size * length))))
+    return int(min(wanted, max(2, _COST / _cost(checkpoint, length))))
+
+
+def pool_size(checkpoint: Checkpoint, length: int, most: int) -> int:
+    """Inputs that a network can be run on to choose among them: there is time and memory for them.
+
+    Args:
+        checkpoint: The network.
+        length: Of a sequence.
+        most: More are not wanted.
+    """
+    tokens = _tokens(checkpoint, length)
+    room = min(_COST / _cost(checkpoint, length), NUMBERS / (tokens * widest(checkpoint)))
+    return int(min(most, max(2, room)))
+
+
+def widest(checkpoint: Checkpoint) -> int:
+    """Numbers that a network says of a token, or has of it between two blocks."""
+    heads = (checkpoint.files.entry(head.weight).shape[0] for head in checkpoint.heads.values())
+    return max(checkpoint.D, *heads, 0)
+
+
+def _cost(checkpoint: Checkpoint, length: int) -> int:
+    """Multiplications of one input, roughly."""
+    size = sum(prod(entry.shape) for entry in checkpoint.files.entries.values())
+    return size * _tokens(checkpoint, length)
+
+
+def _tokens(checkpoint: Checkpoint, length: int) -> int:
+    """Of one input; of a sequence as many as it is long."""
+    settings = checkpoint.settings
+    match checkpoint.family.inputs:
+        case Inputs.IMAGES:
+            patches = next(s for s in checkpoint.family.embeddings if isinstance(s, Patches))
+            side = settings.size("image") // checkpoint.stored.shape(patches.weight)[-1]
+            return side**2
+        case Inputs.VECTORS:
+            return settings.size("tokens")
+    return length

@@ -14,7 +14,7 @@ from transformer_nfn.identity.running.confirmation import (
     some_outputs,
 )
 from transformer_nfn.identity.running.function import run, run_roundings
-from transformer_nfn.identity.running.inputs import TOKENS, draw_inputs
+from transformer_nfn.identity.running.inputs import NUMBERS, TOKENS, draw_inputs, widest
 from transformer_nfn.identity.running.jumps import without_jumps
 from transformer_nfn.space import WeightBatch
 
@@ -39,9 +39,8 @@ _JITTERS = 3
 _KNOWN = 24
 _UNKNOWN = 12
 _RIDGE = 0.03
-#: Numbers of outputs that are in memory at a time, 1 GB: a vocabulary for each token of thousands
-#: of sequences, dozens of times, would be tens of them.
-_NUMBERS = 2**27
+#: A vocabulary for each token of thousands of sequences, dozens of times, would be tens of
+#: gigabytes: so many outputs of a token are kept in any case.
 _LEAST_OUTPUTS = 16
 #: Which outputs are looked at where there are too many; whoever knows it cannot hide a difference
 #: of weights there, only the input that would show it.
@@ -233,18 +232,12 @@ def _said(
 def _most_outputs(inputs: Tensor, jitters: int) -> int:
     """Of how many outputs of a token two networks and their roundings are kept."""
     tokens = inputs.shape[0] * inputs.shape[-1]
-    return max(_LEAST_OUTPUTS, _NUMBERS // (tokens * 2 * (jitters + 1)))
+    return max(_LEAST_OUTPUTS, NUMBERS // (tokens * 2 * (jitters + 1)))
 
 
 def _slices(checkpoint: Checkpoint, inputs: Tensor) -> tuple[Tensor, ...]:
     """So many inputs at a time that what is said of them fits into memory."""
-    widest = max(
-        [
-            checkpoint.D,
-            *(checkpoint.files.entry(h.weight).shape[0] for h in checkpoint.heads.values()),
-        ]
-    )
-    return torch.split(inputs, max(1, _NUMBERS // (4 * inputs.shape[-1] * widest)))
+    return torch.split(inputs, max(1, NUMBERS // (4 * inputs.shape[-1] * widest(checkpoint))))
 
 
 def _relative(a: Float[Tensor, "s *o"], b: Float[Tensor, "s *o"]) -> Float[Tensor, " s"]:

@@ -144,7 +144,7 @@ GEMMA3 = replace(
             "Gemma3",
             (None, None),
             joint=(
-                *typed_ropes((*ROPE, _LOCAL), *_BASES, 131072, scaled=(True, False)),
+                *typed_ropes((*ROPE, _LOCAL), *_BASES, 131072, local_scaled=False),
                 Joint((*_WINDOWS, _PATTERN), "windows", typed_windows(4096, 6, _PATTERN)),
             ),
             supported={"use_bidirectional_attention": False},
