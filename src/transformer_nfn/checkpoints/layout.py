@@ -146,7 +146,7 @@ def outputs(spec: BlockSpec, matrix: Matrix, rows: Tensor) -> dict[str, Tensor]:
         matrix.tensors, layout.split(spec, rows, leading=1), strict=True
     ):
         own = [label for label in _declared(spec, tensor) if label not in _STREAM]
-        found[tensor] = _in_order(spec, value, ("p", *labels), ["p", *own]).flatten(1)
+        found[tensor] = _in_order(spec, value, ("row", *labels), ["row", *own]).flatten(1)
     return found
 
 

@@ -61,16 +61,17 @@ def attention_of(
     part = checkpoint.spec.block.halves[half].part
     assert isinstance(part, Attention)
     given = _read_inputs(checkpoint, number, half, plain)
+    remembered = given if memory is None else memory
     parts: dict[str, tuple[Tensor, Tensor]] = {}
     for matrix in checkpoint.family.matrices:
         if matrix.tensors[0] in part.readers:
-            elsewhere = memory is not None and matrix.tensors[0] != part.query
-            parts |= _read(checkpoint, number, matrix, memory if elsewhere else given)
+            read = given if matrix.tensors[0] == part.query else remembered
+            parts |= _read(checkpoint, number, matrix, read)
     heads, groups = checkpoint.settings.heads, checkpoint.settings.groups
     count = len(plain)
-    q = sum(parts[part.query]).view(count, groups, heads // groups, -1)  # t g m k
+    q = torch.add(*parts[part.query]).view(count, groups, heads // groups, -1)  # t g m k
     rope = checkpoint.settings.rope if part.rotary else None
-    looked_at = parts[part.key][0] if rope is None else sum(parts[part.key])
+    looked_at = parts[part.key][0] if rope is None else torch.add(*parts[part.key])
     k = looked_at.view(len(looked_at), groups, -1)
     if "nQ" in checkpoint.spec.block.tensors:
         q, k = (_normed(checkpoint, number, *pair) for pair in ((q, "nQ"), (k, "nK")))

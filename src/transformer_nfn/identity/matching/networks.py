@@ -35,14 +35,13 @@ def match(
     """
     found = Match()
     rounding = unit_roundoff(ours, theirs)
-    if (encoders := (ours.encoder, theirs.encoder)) and None not in encoders:
-        found.include(match(*encoders), MEMORY)  # type: ignore[arg-type]
+    if ours.encoder is not None and theirs.encoder is not None:
+        found.include(match(ours.encoder, theirs.encoder), MEMORY)
     if found.failures:
         return found
     if ours.shares_words:
-        for kind in (found.bases, found.known):
-            if MEMORY in kind:
-                kind[0] = kind[MEMORY]  # type: ignore[index]
+        found.bases |= {0: basis for stream, basis in found.bases.items() if stream == MEMORY}
+        found.known |= {0: basis for stream, basis in found.known.items() if stream == MEMORY}
     else:
         found.learn(0, find_first_basis(ours, theirs, rounding))
     found.unseen = unseen_direction(ours, theirs, found.bases.get(0))

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from transformer_nfn.checkpoints.errors import CheckpointError
 from transformer_nfn.checkpoints.family import Family, Matrix, Reader, linear
-from transformer_nfn.checkpoints.settings.keys import ACTIVATIONS, Joint, Key, Keys
+from transformer_nfn.checkpoints.settings.keys import ACTIVATIONS, Joint, Key, Keys, usual_sizes
 from transformer_nfn.checkpoints.settings.values import Settings
 from transformer_nfn.space import (
     Attention,
@@ -72,13 +72,17 @@ _KEYS = Keys(
         Joint(("feed_forward_proj",), "activation", _activation),
         Joint(_SCALED, "flags", _is_scaled),
     ),
-    supported={"relative_attention_max_distance": 128, "is_encoder_decoder": True},
+    supported={
+        "relative_attention_max_distance": 128,
+        "is_encoder_decoder": True,
+        "is_decoder": False,
+    },
     sizes={
+        **usual_sizes(_WORDS),
         "d_model": "D",
         "d_ff": "D_A",
         "d_kv": "D_k",
         "num_layers": "blocks",
-        "vocab_size": (_WORDS, 0),
         "relative_attention_num_buckets": (_RELATIVE.format("encoder"), 0),
     },
     blocks=6,
