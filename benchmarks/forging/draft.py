@@ -74,9 +74,11 @@ class Draft:
         dtype: What it will be stored in.
         details: What was drawn for it.
         later: A true symmetry that only the second file of a pair gets.
+        inner: Blocks are those of the encoder, where a network has one.
     """
 
     dtype: torch.dtype
+    inner = False
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -99,12 +101,21 @@ class Draft:
         return other
 
     @property
+    def network(self) -> Checkpoint:
+        """The one whose blocks are changed."""
+        return self.chosen(self.view())
+
+    def chosen(self, whole: Checkpoint) -> Checkpoint:
+        """The one whose blocks are changed, of a checkpoint like this one."""
+        return whole.encoder if self.inner and whole.encoder is not None else whole
+
+    @property
     def blocks(self) -> int:
-        return self.checkpoint.blocks
+        return self.network.blocks
 
     @property
     def spec(self) -> Any:
-        return self.checkpoint.spec
+        return self.network.spec
 
     def view(self, dtype: torch.dtype | None = None) -> Checkpoint:
         """A checkpoint of these numbers, rounded if a dtype is given."""
@@ -118,13 +129,13 @@ class Draft:
 
     def block(self, number: int) -> dict[str, Tensor]:
         """Declared tensors of a block; copies."""
-        batch = self.view().block(number)
+        batch = self.network.block(number)
         return {name: batch[name][0, 0, 0].clone() for name in batch}
 
     def packed(self, number: int, block: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """Declared tensors by their names on disk; linear, so good for differences as well."""
         batch = WeightBatch(self.spec, {n: t[None, None, None] for n, t in block.items()})
-        return {name: value.clone() for name, value in self.view().pack(number, batch).items()}
+        return {name: value.clone() for name, value in self.network.pack(number, batch).items()}
 
     def put(self, number: int, block: Mapping[str, Tensor]) -> None:
         self.values.update(self.packed(number, block))

@@ -540,8 +540,8 @@ class Checkpoint:
     @cached_property
     def others(self) -> list[str]:
         """Tensors that neither write nor read the stream: heads' own layers, unknown ones."""
-        if self.inner:  # they are those of the decoder
-            return []
+        if self.inner:  # all else is the decoder's
+            return [self.name(name) for name in self.family.shared.values()]
         used = self._block_tensors | self._norm_tensors
         used |= set(self.writers) | set(self.hidden_head or ())
         used |= {name for head in self.heads.values() for name in (head.weight, head.bias) if name}

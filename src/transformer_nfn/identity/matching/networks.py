@@ -40,8 +40,10 @@ def match(
     if found.failures:
         return found
     if ours.shares_words:
-        found.bases |= {0: basis for stream, basis in found.bases.items() if stream == MEMORY}
-        found.known |= {0: basis for stream, basis in found.known.items() if stream == MEMORY}
+        if MEMORY in found.bases:
+            found.bases[0] = found.bases[MEMORY]
+        if MEMORY in found.known:
+            found.known[0] = found.known[MEMORY]
     else:
         found.learn(0, find_first_basis(ours, theirs, rounding))
     found.unseen = unseen_direction(ours, theirs, found.bases.get(0))
