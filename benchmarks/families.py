@@ -35,6 +35,7 @@ from benchmarks.material.families import (
     ARCHITECTURES,
     PATCHED,
     as_float32,
+    as_one,
     exact,
     inputs,
     load,
@@ -71,7 +72,7 @@ def relative(one: Tensor, two: Tensor) -> float:
 def function_error(folder: Path, given: dict[str, Tensor], wanted: Tensor) -> float:
     """Our outputs against given ones: of all heads the one that has their shape."""
     with Checkpoint(folder) as checkpoint:
-        found = run(checkpoint, next(iter(given.values())))
+        found = run(checkpoint, as_one(given))
     fitting = [out for out in found.values() if out.numel() == wanted.numel()]
     return min((relative(out.reshape(wanted.shape), wanted) for out in fitting), default=torch.inf)
 

@@ -152,5 +152,5 @@ def _floor(norms: Tensor) -> Tensor:
 
 
 def _declared(draft: Draft, delta: Delta, number: int) -> dict[str, Tensor]:
-    batch = held(draft.checkpoint, {**draft.zeros(), **delta}).block(number)
+    batch = draft.chosen(held(draft.checkpoint, {**draft.zeros(), **delta})).block(number)
     return {name: batch[name][0, 0, 0].clone() for name in batch}

@@ -1,7 +1,6 @@
 """A network in memory, in float64, to be changed and then stored in a dtype of one's choice."""
 
 import copy
-import inspect
 import json
 import shutil
 from collections.abc import Mapping
@@ -13,12 +12,14 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from transformer_nfn.checkpoints import Checkpoint, Entry, TensorFiles
-from transformer_nfn.identity import run
 from transformer_nfn.identity.comparing.rounding import last_digit
+from transformer_nfn.identity.running.function import run_each
 from transformer_nfn.space import WeightBatch
 
-#: `run` without its `torch.no_grad`: gradients through every family, without new code.
-differentiable_run = inspect.unwrap(run)
+
+def differentiable_run(checkpoint: Checkpoint, inputs: Tensor) -> dict[str, Tensor]:
+    """`run` without its `torch.no_grad`: gradients through every family, without new code."""
+    return {head: out[0] for head, out in run_each([checkpoint], [inputs])[0].items()}
 
 
 class _Held(TensorFiles):
@@ -74,9 +75,11 @@ class Draft:
         dtype: What it will be stored in.
         details: What was drawn for it.
         later: A true symmetry that only the second file of a pair gets.
+        inner: Blocks are those of the encoder, where a network has one.
     """
 
     dtype: torch.dtype
+    inner = False
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -99,12 +102,21 @@ class Draft:
         return other
 
     @property
+    def network(self) -> Checkpoint:
+        """The one whose blocks are changed."""
+        return self.chosen(self.view())
+
+    def chosen(self, whole: Checkpoint) -> Checkpoint:
+        """The one whose blocks are changed, of a checkpoint like this one."""
+        return whole.encoder if self.inner and whole.encoder is not None else whole
+
+    @property
     def blocks(self) -> int:
-        return self.checkpoint.blocks
+        return self.network.blocks
 
     @property
     def spec(self) -> Any:
-        return self.checkpoint.spec
+        return self.network.spec
 
     def view(self, dtype: torch.dtype | None = None) -> Checkpoint:
         """A checkpoint of these numbers, rounded if a dtype is given."""
@@ -118,13 +130,13 @@ class Draft:
 
     def block(self, number: int) -> dict[str, Tensor]:
         """Declared tensors of a block; copies."""
-        batch = self.view().block(number)
+        batch = self.network.block(number)
         return {name: batch[name][0, 0, 0].clone() for name in batch}
 
     def packed(self, number: int, block: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """Declared tensors by their names on disk; linear, so good for differences as well."""
         batch = WeightBatch(self.spec, {n: t[None, None, None] for n, t in block.items()})
-        return {name: value.clone() for name, value in self.view().pack(number, batch).items()}
+        return {name: value.clone() for name, value in self.network.pack(number, batch).items()}
 
     def put(self, number: int, block: Mapping[str, Tensor]) -> None:
         self.values.update(self.packed(number, block))

@@ -117,7 +117,7 @@ def _norm_scaled(draft: Draft, generator: torch.Generator) -> tuple[int, str, in
         raise UnfitError("the norms are fixed")
     number = int(torch.randint(draft.blocks, (), generator=generator))
     half = int(torch.randint(2, (), generator=generator))
-    norm = draft.checkpoint.reading_norms(number)[half]
+    norm = draft.network.reading_norms(number)[half]
     coordinate = int(torch.randint(draft.checkpoint.D, (), generator=generator))
     power = _power(draft, generator)
     for name in (f"{norm}.weight", f"{norm}.bias"):

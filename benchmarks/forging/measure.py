@@ -79,7 +79,8 @@ def draw(checkpoint: Checkpoint, count: int, length: int, seed: int) -> Tensor:
             rows = checkpoint.stored.shape(step.name)[0]
             length = min(length, rows - step.first_row(checkpoint.stored))
     vocabulary = checkpoint.files.entry(words).shape[0]
-    return torch.randint(0, vocabulary, (count, length), generator=generator)
+    streams = (2,) if checkpoint.encoder is not None else ()
+    return torch.randint(0, vocabulary, (count, *streams, length), generator=generator)
 
 
 @dataclass(frozen=True)

@@ -161,9 +161,11 @@ def neurons_exchanged(draft: Draft, generator: torch.Generator) -> None:
 @discrete("blocks exchanged")
 def blocks_exchanged(draft: Draft, generator: torch.Generator) -> None:
     """Two blocks, with their norms."""
-    one, two = (draft.checkpoint.block_name(number) for number in (0, 1))
+    one, two = (draft.network.block_name(number) for number in (0, 1))
     for name in [n for n in draft.values if n.startswith(one)]:
         other = two + name.removeprefix(one)
+        if other not in draft.values:  # what all blocks share is in the first
+            continue
         draft.values[name], draft.values[other] = draft.values[other], draft.values[name]
 
 

@@ -115,4 +115,7 @@ def start(bases: Bases, case: Case, work: Path, generator: torch.Generator) -> t
         details |= more
     draft = Draft(exact)
     draft.details, draft.dtype = details, DTYPES[case.dtype]
+    if draft.checkpoint.encoder is not None:
+        draft.inner = bool(torch.rand((), generator=generator) < 0.5)
+        details["encoder"] = draft.inner
     return ours, draft

@@ -237,9 +237,9 @@ def foreign_tensor(bases: Bases, case: Case, work: Path) -> Pair:
     generator = case.generator
     style, seed = drawn_base(case, generator)
     draft = Draft(bases.exact(case.family, case.dtype, style, seed))
-    if draft.checkpoint.family.norms is None:
+    if draft.network.family.norms is None:
         raise UnfitError("no names but its own")
-    name = draft.checkpoint.block_name(0) + pick(
+    name = draft.network.block_name(0) + pick(
         generator, ("self_attn.q_norm.weight", "attn.gate.weight", "mlp.scale", "adapter.weight")
     )
     if name in draft.values:
@@ -382,6 +382,8 @@ def _logits(folder: Path, inputs: Tensor, types: bool) -> Tensor:
     given: dict[str, Tensor] = {"input_ids": inputs}
     if inputs.is_floating_point():
         given = {"pixel_values": inputs.double()}
+    if inputs.dim() == 3:
+        given = {"input_ids": inputs[:, 0], "decoder_input_ids": inputs[:, 1]}
     if types:
         given["token_type_ids"] = torch.ones_like(inputs)
     with contextlib.redirect_stderr(io.StringIO()):

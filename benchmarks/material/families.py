@@ -157,6 +157,12 @@ ARCHITECTURES: dict[str, Architecture] = {
     ),
     "olmo2": Architecture("Olmo2Config", "Olmo2ForCausalLM", _DECODER),
     "qwen3": Architecture("Qwen3Config", "Qwen3ForCausalLM", {**_DECODER, "head_dim": 8}),
+    "t5": Architecture(
+        "T5Config",
+        "T5ForConditionalGeneration",
+        {"d_model": 24, "d_kv": 6, "d_ff": 40, "num_layers": 2, "num_decoder_layers": 3,
+         "num_heads": 4, "vocab_size": 60, "decoder_start_token_id": 0},
+    ),
     "bloom": Architecture(
         "BloomConfig",
         "BloomForCausalLM",
@@ -195,6 +201,7 @@ def make(
     dtype: torch.dtype = torch.float64,
     seed: int = 0,
     model: str | None = None,
+    **changes: Any,
 ) -> Path:
     """A network with random weights, norms and biases, written by `transformers`.
 
@@ -204,11 +211,12 @@ def make(
         dtype: In which it is stored.
         seed: Of its weights.
         model: Another class that has the same config.
+        changes: Of its config.
     """
     architecture = ARCHITECTURES[name]
     torch.manual_seed(seed)
     with quiet():
-        config = getattr(transformers, architecture.config)(**architecture.sizes)
+        config = getattr(transformers, architecture.config)(**{**architecture.sizes, **changes})
         net = getattr(transformers, model or architecture.model)(config).eval()
     generator = torch.Generator().manual_seed(seed)
     with torch.no_grad():
@@ -234,7 +242,7 @@ def exact(net: Any) -> Any:
         models.apply_rotary_pos_emb = _turned_in_own_dtype(models.rotate_half)
     for module in net.modules():
         kind = type(module).__name__
-        if kind.endswith("RMSNorm"):
+        if kind.endswith(("RMSNorm", "T5LayerNorm")):
             module.forward = _rms_norm(module, offset=float(kind.startswith("Gemma")))
         elif kind.endswith("LayerNorm") and hasattr(module, "variance_epsilon"):
             module.forward = _layer_norm(module)
@@ -337,7 +345,15 @@ def inputs(folder: Path, *, count: int = 3, length: int = 40, seed: int = 0) -> 
     if hasattr(config, "image_size"):
         size = (count, 3, config.image_size, config.image_size)
         return {"pixel_values": torch.randn(size, generator=generator, dtype=torch.float64)}
-    return {"input_ids": torch.randint(0, config.vocab_size, (count, length), generator=generator)}
+    names = ("input_ids", "decoder_input_ids") if config.is_encoder_decoder else ("input_ids",)
+    size = (count, length)
+    return {name: torch.randint(0, config.vocab_size, size, generator=generator) for name in names}
+
+
+def as_one(given: dict[str, Tensor]) -> Tensor:
+    """The same inputs as our own `run` takes them."""
+    first, *others = given.values()
+    return torch.stack([first, *others], dim=1) if others else first
 
 
 @torch.no_grad()

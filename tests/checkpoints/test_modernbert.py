@@ -104,7 +104,7 @@ def test_the_norm_of_the_embeddings_is_held_though_a_block_reads_it(folder: Path
         assert gauge is not None
         scale, shift = gauge.norms[0]
         forged = (gauge.__class__((((scale * half), shift), gauge.norms[1]), gauge.ones,
-                                  gauge.key_bias, gauge.value_bias, gauge.shared),
+                                  gauge.biases, gauge.shared),
                   *element.gauges[1:])  # fmt: skip
         with pytest.raises(ElementError, match=r"gauge\.0\.norm\.0\.scale has no choice"):
             apply_element(

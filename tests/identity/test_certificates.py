@@ -197,11 +197,11 @@ NOWHERE = [
     ("bert states", "basis.0"),  # hidden states are the output
     ("residual", "basis.0"),  # fixed positions
     ("paper", "basis.0"),
-    ("llama", "gauge.0.key_bias"),  # turns with the position
-    ("llama", "gauge.0.value_bias"),  # there is no output bias
+    ("llama", "gauge.0.bias.K"),  # turns with the position
+    ("llama", "gauge.0.bias.V"),  # there is no output bias
     ("llama", "gauge.0.ones.Q"),  # RMSNorm sees the mean
     ("llama", "outside.ones.model.embed_tokens.weight"),
-    ("paper", "gauge.0.key_bias"),  # the file has no place for it
+    ("paper", "gauge.0.bias.K"),  # the file has no place for it
     ("paper", "gauge.0.ones.bO"),
     ("bert", "unseen"),  # has no setting for it
     ("gpt2", "hidden.order"),
@@ -229,7 +229,7 @@ WRONG = [
     ("vit", "outside.untied", lambda x: ~x, "nothing is tied"),
     ("vit unbiased", "gauge.0.norm.0.shift", lambda x: x + 0.1, "block 0, bQ"),
     ("vit unbiased", "gauge.0.ones.Q", lambda x: x + 0.1, "block 0, bQ"),
-    ("vit unbiased", "gauge.0.value_bias", lambda x: x + 0.1, "block 0, bO"),
+    ("vit unbiased", "gauge.0.bias.V", lambda x: x + 0.1, "block 0, bO"),
     ("llama", "gauge.0.norm.0.shift", lambda x: x + 0.1, "has no choice"),
     ("llama", "block.0.k", lambda c: c * 0, "the length of block.0.k"),
     ("llama", "block.0.s", lambda s: s * 0, "block.0.s is not between"),

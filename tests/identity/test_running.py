@@ -155,8 +155,8 @@ def test_inputs_that_differ_most_are_found_among_many(tmp_path: Path) -> None:
     theirs = made.save(net, tmp_path / "b")
     with Checkpoint(ours) as a, Checkpoint(theirs) as b:
         chosen = _most_different((a, b), seed=7)
-    assert len(chosen.inputs) == 8
-    assert (chosen.inputs == 121).any(dim=1).all()
+    assert len(chosen) == 8
+    assert (chosen == 121).any(dim=1).all()
 
 
 def test_a_pool_is_as_large_as_there_is_time_and_room(

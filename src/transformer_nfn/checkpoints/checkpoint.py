@@ -1,5 +1,6 @@
 """A checkpoint on disk as a network: blocks as weights with declared axes, and all around them."""
 
+import copy
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -73,9 +74,12 @@ class Checkpoint:
         settings: Head counts and all that shapes do not say.
         spec: The declaration and sizes of its blocks.
         blocks: How many.
+        inner: It is the encoder of another, and only that reads what it gives.
         config_given: The config.json that was named when it was opened, if one was.
         options: Settings that came before those of the config.
     """
+
+    inner = False
 
     def __init__(
         self,
@@ -108,22 +112,41 @@ class Checkpoint:
                 said = self.config.get("model_type")
                 self.family, self.prefix, kinds = recognise(names, str(path), family, said)
             kind = read_model_type(self.family, kinds, self.config, given, str(path))
-            self._keys = self.family.keys[kind]
-            agreement.check_options(given, stated, self._keys, kind)
-            self.blocks = soundness.count_blocks(self.files, self.family, self.block_name)
-            if stated:
-                agreement.check_block_count(self.files, self._keys, self.config, self.blocks)
-            self.settings: Settings = read_settings(
-                self._keys, self.config, self.files.entries, self.blocks, self.options
-            )
-            soundness.check_settings(self.settings, str(self.path))
-            self.spec = soundness.read_spec(
-                self.files, self.family, self.block_name(0), self.settings
-            )
-            self._check()
+            agreement.check_options(given, stated, self.family.keys[kind], kind)
+            self._stated = bool(stated)
+            self._encoder = self._read(kind)
         except BaseException:
             self.files.close()
             raise
+
+    def _read(self, kind: str) -> "Checkpoint | None":
+        """Settings and sizes, and the encoder if there is one; no tensor is read."""
+        self._keys = self.family.keys[kind]
+        self.blocks = soundness.count_blocks(self.files, self.family, self.block_name)
+        if self._stated:
+            agreement.check_block_count(self.files, self._keys, self.config, self.blocks)
+        self.settings: Settings = read_settings(
+            self._keys, self.config, self.files.entries, self.blocks, self.options
+        )
+        soundness.check_settings(self.settings, str(self.path))
+        self.spec = soundness.read_spec(self.files, self.family, self.block_name(0), self.settings)
+        encoder = None
+        if self.family.encoder is not None:
+            encoder = copy.copy(self)
+            encoder.family, encoder.inner = self.family.encoder, True
+            encoder._encoder = encoder._read(kind)
+        self._encoder = encoder
+        self._check()
+        return encoder
+
+    @property
+    def encoder(self) -> "Checkpoint | None":
+        """The network whose last stream the blocks read as well."""
+        if self._encoder is None or self._encoder.files is self.files:
+            return self._encoder
+        moved = copy.copy(self._encoder)  # these are other numbers of the same network
+        moved.files = self.files
+        return moved
 
     def _check(self) -> None:
         """Every tensor that is there must have the shape that the others ask for."""
@@ -131,7 +154,8 @@ class Checkpoint:
         soundness.check_blocks(self.files, self.family, self.spec, names)
         stem = self.prefix + self.family.block.partition("{}")[0]
         agreement.check_refused(self.files, self.family, self.prefix)
-        agreement.check_owned(self.files, self.family, stem, self._block_tensors)
+        shared = {self.name(name) for name in self.family.shared.values()}
+        agreement.check_owned(self.files, self.family, stem, self._block_tensors | shared)
         if "model_type" not in self.options:  # else the user knows better than the config
             agreement.check_architectures(self.config, self._keys, str(self.path))
         owned = self._block_tensors | self._norm_tensors | set(self.writers)
@@ -249,16 +273,16 @@ class Checkpoint:
         normed = self.settings.norm == "layer" and (self.post_norm or not self.raw)
         return normed and not shown and not self.spec.block.gains
 
-    def reading_norms(self, number: int) -> tuple[str | None, str | None]:
-        """The norms that attention and MLP of a block read and can take over; None for none."""
+    def reading_norms(self, number: int) -> tuple[str | None, ...]:
+        """The norms that the halves of a block read and can take over; None for none."""
         if self.family.norms is None or self.raw:
-            return None, None
-        first, second = (self.block_name(number) + norm for norm in self.family.norms)
+            return (None,) * len(self.spec.block.halves)
+        first, *others = (self.block_name(number) + norm for norm in self.family.norms)
         embedded = self.name(self.family.first_norm or "")
         if self.post_norm:
-            before = self.block_name(number - 1) + self.family.norms[1] if number else embedded
-            return before, first
-        return embedded if self.family.first_norm_is_read and not number else first, second
+            before = self.block_name(number - 1) + self.family.norms[-1] if number else embedded
+            return before, first, *others[:-1]
+        return embedded if self.family.first_norm_is_read and not number else first, *others
 
     def gives_stream(self, norm: str | None) -> bool:
         """Whether a norm's output is the stream itself: it changes only with the basis."""
@@ -268,7 +292,7 @@ class Checkpoint:
     def last_norm(self) -> str | None:
         """The norm whose output the readers outside the blocks read."""
         if self.post_norm and self.family.norms is not None:
-            return self.block_name(self.blocks - 1) + self.family.norms[1]
+            return self.block_name(self.blocks - 1) + self.family.norms[-1]
         return self.name(self.family.last_norm) if self.family.last_norm else None
 
     @property
@@ -406,7 +430,7 @@ class Checkpoint:
         The first GPT-2 files have no prefix and a head; a bare model has neither.
         """
         if self._architectures:
-            return self._is_a("LMHeadModel", "ForCausalLM")
+            return self._is_a("LMHeadModel", "ForCausalLM", "ForConditionalGeneration")
         return bool(self.prefix) and "score.weight" not in self.files
 
     @property
@@ -414,6 +438,11 @@ class Checkpoint:
         """What makes words of a reader's output, where this file has that reader."""
         predictor = self.family.predictor
         return predictor if predictor and f"{predictor.reads}.weight" in self.files else None
+
+    @property
+    def tying_key(self) -> str | None:
+        """What config.json says of heads that share the embedding, where it decides it."""
+        return next((key.name for key in self._keys.matter if key.to == "tied"), None)
 
     @property
     def label_weights(self) -> list[str]:
@@ -452,7 +481,11 @@ class Checkpoint:
             (_LABELLING, bool(labels), "head for labels"),
             (("ForQuestionAnswering",), "qa_outputs" in heads, "qa_outputs"),
             (("ForMaskedLM",), self.predictor is not None, "head for words"),
-            (("ForCausalLM", "LMHeadModel"), bool(heads - labels - {"qa_outputs"}), "lm_head"),
+            (
+                ("ForCausalLM", "LMHeadModel", "ForConditionalGeneration"),
+                bool(heads - labels - {"qa_outputs"}),
+                "lm_head",
+            ),
         )
         return next(
             (what for names, there, what in needed if self._is_a(*names) and not there), None
@@ -507,12 +540,27 @@ class Checkpoint:
     @cached_property
     def others(self) -> list[str]:
         """Tensors that neither write nor read the stream: heads' own layers, unknown ones."""
+        if self.inner:  # all else is the decoder's
+            return [self.name(name) for name in self.family.shared.values()]
         used = self._block_tensors | self._norm_tensors
         used |= set(self.writers) | set(self.hidden_head or ())
         used |= {name for head in self.heads.values() for name in (head.weight, head.bias) if name}
+        if self._encoder is not None:
+            used |= self._encoder.owned
         return [
             n for n in self.files if n not in used and not n.endswith(self.family.ignored or "\0")
         ]
+
+    @property
+    def shares_words(self) -> bool:
+        """Whether encoder and decoder have one table of words, so that their bases are one."""
+        return self._encoder is not None and bool(self.writers.keys() & self._encoder.writers)
+
+    @property
+    def owned(self) -> set[str]:
+        """Names of all that blocks, norms and embeddings may have, and of what blocks share."""
+        shared = {self.name(name) for name in self.family.shared.values()}
+        return self._block_tensors | self._norm_tensors | set(self.writers) | shared
 
     @property
     def _norm_tensors(self) -> set[str]:
@@ -544,7 +592,7 @@ class Checkpoint:
     @property
     def gives_hidden_states(self) -> bool:
         """Whether its output is the stream itself: of a model without a head, or where none is."""
-        if self.hidden_head is not None:
+        if self.hidden_head is not None or self.inner:
             return False
         if self._is_a("Model") and not self._is_a("LMHeadModel", "DoubleHeadsModel"):
             return True

@@ -154,7 +154,7 @@ class Family:
             depths share, and `Settings.depth` says how many these are.
         block_of: The block's parts, and where its norms stand, for the settings of a file.
         matrices: The tensors of a block.
-        norms: The norms of a block: before (or, post-norm, after) attention and MLP.
+        norms: The norms of a block: before (or, post-norm, after) each of its halves.
         norm_shifts: Norms may have a shift beside their scale.
         norm_offset: What is added to the scale that a file has for a norm.
         first_norm: The norm of the embeddings, whose output is the stream.
@@ -175,6 +175,7 @@ class Family:
         in_metadata: Where in a file's own metadata its settings stand, instead of config.json.
         shared: Tensors that all blocks read, by the names that parts have for them.
         raw_hidden: Hidden states are given before the last norm.
+        encoder: The network whose last stream the blocks read as well, in the same files.
         split_axes: Matrices have each of their axes on disk; a Linear joins all but the stream's.
     """
 
@@ -185,7 +186,7 @@ class Family:
     block: str
     block_of: Callable[[Settings], Block]
     matrices: tuple[Matrix, ...]
-    norms: tuple[str, str] | None
+    norms: tuple[str, ...] | None
     norm_shifts: bool = True
     norm_offset: float = 0.0
     first_norm: str | None = None
@@ -206,6 +207,7 @@ class Family:
     shared: Mapping[str, str] = field(default_factory=dict)
     raw_hidden: bool = False
     split_axes: bool = False
+    encoder: "Family | None" = None
 
     @property
     def writers(self) -> tuple[Writer, ...]:

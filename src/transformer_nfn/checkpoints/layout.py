@@ -146,7 +146,7 @@ def outputs(spec: BlockSpec, matrix: Matrix, rows: Tensor) -> dict[str, Tensor]:
         matrix.tensors, layout.split(spec, rows, leading=1), strict=True
     ):
         own = [label for label in _declared(spec, tensor) if label not in _STREAM]
-        found[tensor] = _in_order(spec, value, ("p", *labels), ["p", *own]).flatten(1)
+        found[tensor] = _in_order(spec, value, ("row", *labels), ["row", *own]).flatten(1)
     return found
 
 
@@ -222,8 +222,9 @@ def bias_shape(spec: BlockSpec, matrix: Matrix, *, own: bool = True) -> tuple[in
 
 
 def _declared(spec: BlockSpec, tensor: str) -> list[str]:
-    """Labels of a tensor as declared; scales are no axes on disk."""
-    return [index.label for index in spec.block.tensors[tensor] if index.label not in "si"]
+    """Labels of a tensor as declared; scales are no axes on disk, and one stream is as another."""
+    labels = (index.label for index in spec.block.tensors[tensor] if index.label not in "si")
+    return ["z" if label == "w" else label for label in labels]
 
 
 def _on_disk(declared: Sequence[str], stored: Sequence[str]) -> list[str]:

@@ -116,10 +116,16 @@ def _health(checkpoint: Checkpoint, number: int) -> BlockHealth:
         nan = float("nan")
         return BlockHealth(0, nan, 0, nan, 0, bad)
     block = canonical_block(checkpoint, number)
-    heads = Heads.of(block)
-    qk = _pair_sizes(heads) if heads.rotary else _singular(heads.Q, heads.K.unsqueeze(1))
-    vo = _singular(heads.V.unsqueeze(1), heads.O.mT)
-    (qk_rank, qk_condition), (vo_rank, vo_condition) = _rank(qk), _rank(vo)
+    looks, values = [], []
+    for part in block.spec.block.attentions:
+        heads = Heads.of(block, part)
+        looks.append(
+            _pair_sizes(heads) if heads.rotary else _singular(heads.Q, heads.K.unsqueeze(1))
+        )
+        values.append(_singular(heads.V.unsqueeze(1), heads.O.mT))
+    (qk_rank, qk_condition), (vo_rank, vo_condition) = (
+        _rank(torch.cat(found)) for found in (looks, values)
+    )
     return BlockHealth(qk_rank, qk_condition, vo_rank, vo_condition, _dead(block), 0)
 
 

@@ -14,7 +14,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from transformer_nfn.checkpoints import Checkpoint, CheckpointError
-from transformer_nfn.space import ACTIVATIONS, Rope, UnknownFunctionError, rms_norm
+from transformer_nfn.space import ACTIVATIONS, Attention, Rope, UnknownFunctionError, rms_norm
 
 #: Bytes of a matrix that are in memory at a time; they stay in the processor's cache as well.
 SLICE = 2**22
@@ -38,46 +38,61 @@ class Written:
     apart: Float[Tensor, "p x"]
 
 
-def attention_of(checkpoint: Checkpoint, number: int, plain: Float[Tensor, "p x"]) -> Written:
+def attention_of(
+    checkpoint: Checkpoint,
+    number: int,
+    half: int,
+    plain: Float[Tensor, "p x"],
+    memory: Float[Tensor, "q x"] | None = None,
+) -> Written:
     """Attention over the probes as one sequence, without the skip connection.
 
     The scores of each head are divided by their root mean square where it is above 1: a softmax
     that takes one token only would hide small changes of Q and K and amplify rounding. Without
     RoPE the constant part of the keys is left out, since softmax does not see it.
+
+    Args:
+        checkpoint: The network.
+        number: Of the block.
+        half: Which of its halves.
+        plain: The probes.
+        memory: What keys and values read, as `read_inputs` gives it; the same probes if None.
     """
-    given = _read_inputs(checkpoint, number, 0, plain)
+    part = checkpoint.spec.block.halves[half].part
+    assert isinstance(part, Attention)
+    given = _read_inputs(checkpoint, number, half, plain)
+    remembered = given if memory is None else memory
     parts: dict[str, tuple[Tensor, Tensor]] = {}
     for matrix in checkpoint.family.matrices:
-        if matrix.tensors[0] in ("Q", "K", "V"):
-            parts |= _read(checkpoint, number, matrix, given)
+        if matrix.tensors[0] in part.readers:
+            read = given if matrix.tensors[0] == part.query else remembered
+            parts |= _read(checkpoint, number, matrix, read)
     heads, groups = checkpoint.settings.heads, checkpoint.settings.groups
     count = len(plain)
-
-    def total(name: str) -> Tensor:
-        return parts[name][0] + parts[name][1]
-
-    q = total("Q").view(count, groups, heads // groups, -1)  # t g m k
-    rope = checkpoint.settings.rope
-    k = (parts["K"][0] if rope is None else total("K")).view(count, groups, -1)
+    q = torch.add(*parts[part.query]).view(count, groups, heads // groups, -1)  # t g m k
+    rope = checkpoint.settings.rope if part.rotary else None
+    looked_at = parts[part.key][0] if rope is None else torch.add(*parts[part.key])
+    k = looked_at.view(len(looked_at), groups, -1)
     if "nQ" in checkpoint.spec.block.tensors:
         q, k = (_normed(checkpoint, number, *pair) for pair in ((q, "nQ"), (k, "nK")))
     if rope is not None:
         q, k = _turned(q, rope), _turned(k, rope)
-    weights = _weights(q, k, causal=checkpoint.settings.causal)
-    v, constant = parts["V"][0].view(count, groups, -1), parts["V"][1].view(groups, -1)
+    weights = _weights(q, k, causal=part.causal)
+    values, constant = parts[part.value]
+    v, constant = values.view(len(values), groups, -1), constant.view(groups, -1)
     mixed = torch.einsum("gmts,sgv->tgmv", weights, v).flatten(1)
     # Attention weights sum to 1, so a constant of the values stays as it is, once for each head.
     constant = constant.repeat_interleave(heads // groups, dim=0).flatten()
     given_rows = [mixed, constant[None]]
     if not checkpoint.skip:
         given_rows.append(v.repeat_interleave(heads // groups, dim=1).flatten(1))
-    rows, bias = _write(checkpoint, number, "O", torch.cat(given_rows))
+    rows, bias = _write(checkpoint, number, part.output_weight, torch.cat(given_rows))
     return Written(rows[:count], rows[count] + bias, rows[-count:])
 
 
-def mlp_of(checkpoint: Checkpoint, number: int, plain: Float[Tensor, "p x"]) -> Written:
+def mlp_of(checkpoint: Checkpoint, number: int, half: int, plain: Float[Tensor, "p x"]) -> Written:
     """The MLP of each probe, without the skip connection."""
-    given = _read_inputs(checkpoint, number, 1, plain)
+    given = _read_inputs(checkpoint, number, half, plain)
     if checkpoint.spec.block.shifted:
         return _experts_of(checkpoint, number, given)
     parts: dict[str, tuple[Tensor, Tensor]] = {}
@@ -152,8 +167,15 @@ def slice_rows(checkpoint: Checkpoint, name: str) -> int:
 
 
 def _read_inputs(checkpoint: Checkpoint, number: int, half: int, plain: Tensor) -> Tensor:
-    """Probes times the scale of the norm, and below them its shift."""
-    scale, shift = checkpoint.norm(checkpoint.reading_norms(number)[half])
+    """Probes as a half of a block reads them."""
+    return through_norm(checkpoint, checkpoint.reading_norms(number)[half], plain)
+
+
+def through_norm(
+    checkpoint: Checkpoint, name: str | None, plain: Float[Tensor, "p x"]
+) -> Float[Tensor, "q x"]:
+    """Probes times the scale of a norm, and below them its shift."""
+    scale, shift = checkpoint.norm(name)
     return torch.cat([plain * scale.to(plain.dtype), shift.to(plain.dtype)[None]])
 
 

@@ -26,9 +26,10 @@ from torch import Tensor
 from transformer_nfn.checkpoints import Checkpoint, CheckpointError, read_json_object
 from transformer_nfn.identity import seen
 from transformer_nfn.jobs import one_thread
-from transformer_nfn.kinship.blockfunction import attention_of, mlp_of
+from transformer_nfn.kinship.blockfunction import attention_of, mlp_of, through_norm
 from transformer_nfn.kinship.outsidefunction import embedding_of, heads_of
 from transformer_nfn.kinship.probes import Probes, make_probes, plain_norm, signs
+from transformer_nfn.space import Attention
 
 #: Numbers for each part.
 WIDTH = 16
@@ -168,10 +169,20 @@ def _parts(
 ) -> Iterator[tuple[str, Tensor]]:
     probes = make_probes(checkpoint, dtype)
     plain = probes.plain
-    skip = checkpoint.skip
+    skip, memory = checkpoint.skip, None
+    if (encoder := checkpoint.encoder) is not None:
+        memory = through_norm(encoder, encoder.last_norm, make_probes(encoder, dtype).plain)
+        if chosen is None:
+            for name, value in _parts(encoder, dtype, lambda _: None, None):
+                yield f"encoder {name}", value
     for number in range(checkpoint.blocks) if chosen is None else chosen:
-        for name, half in (("attention", attention_of), ("mlp", mlp_of)):
-            written = half(checkpoint, number, plain)
+        for place, half in enumerate(checkpoint.spec.block.halves):
+            if not isinstance(half.part, Attention):
+                name, written = "mlp", mlp_of(checkpoint, number, place, plain)
+            elif half.part.elsewhere:
+                name, written = "cross", attention_of(checkpoint, number, place, plain, memory)
+            else:
+                name, written = "attention", attention_of(checkpoint, number, place, plain)
             if not skip:  # what follows is in another basis, and so must the probes be
                 apart = seen(checkpoint, written.apart, inside=True)
                 plain = plain_norm(apart - apart.mean(dim=0))

@@ -32,6 +32,7 @@ from transformer_nfn.space.functions import layer_norm, rms_norm, sine_positions
 from transformer_nfn.space.net import NetBatch, apply_blocks, apply_net, apply_paper_net
 from transformer_nfn.space.parts.activations import ACTIVATIONS
 from transformer_nfn.space.parts.attention import Attention
+from transformer_nfn.space.parts.cross import CrossAttention
 from transformer_nfn.space.parts.embedding import (
     ClassToken,
     Embedding,
@@ -76,6 +77,7 @@ __all__ = [
     "BlockFunction",
     "BlockSpec",
     "ClassToken",
+    "CrossAttention",
     "DeclarationError",
     "Embedding",
     "Experts",

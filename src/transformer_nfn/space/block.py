@@ -10,6 +10,7 @@ from torch import Tensor
 
 from transformer_nfn.space.axes import RESERVED, Axis, Index, Kind, parse_indices
 from transformer_nfn.space.errors import DeclarationError
+from transformer_nfn.space.parts.attention import Attention
 from transformer_nfn.space.parts.half import Half, NormPlace
 from transformer_nfn.space.parts.part import Unit
 
@@ -96,9 +97,12 @@ class Block:
 
     @cached_property
     def readers(self) -> Mapping[str, tuple[int, int]]:
-        """Tensors that read a stream: with which axis, counted from the last, and in which half."""
+        """Tensors that read a stream: with which axis, counted from the last, and in which half.
+
+        What reads the stream of another network has -1 for it: that comes after all halves.
+        """
         return {
-            name: (half.part.reading_axis(name), number)
+            name: (half.part.reading_axis(name), -1 if name in half.part.elsewhere else number)
             for number, half in enumerate(self.halves)
             for name in half.part.readers
         }
@@ -112,6 +116,11 @@ class Block:
             for name in half.part.writers
             if name in self.tensors
         }
+
+    @cached_property
+    def attentions(self) -> tuple[Attention, ...]:
+        """Those of its parts that compare tokens."""
+        return tuple(half.part for half in self.halves if isinstance(half.part, Attention))
 
     @cached_property
     def gains(self) -> Mapping[str, int]:

@@ -18,8 +18,9 @@ ENTRY_POINTS = "transformer_nfn.families"
 
 
 def _tables(names: dict[str, Any]) -> list[Family]:
-    """The families among the names of a module."""
-    return [value for name, value in names.items() if isinstance(value, Family)]
+    """The families among the names of a module; what begins with _ is a part of one."""
+    found = (value for name, value in names.items() if not name.startswith("_"))
+    return [value for value in found if isinstance(value, Family)]
 
 
 def _shipped() -> dict[str, Family]:

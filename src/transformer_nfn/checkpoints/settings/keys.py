@@ -67,7 +67,7 @@ class Joint:
 
     Attributes:
         names: All of them.
-        to: A field of `Settings`.
+        to: A field of `Settings`; of flags the one with the first of the names.
         read: What they say, of a config and the number of blocks.
     """
 
@@ -218,7 +218,11 @@ def read_settings(
         else:
             found[key.to] = value
     for joint in keys.joint:
-        found[joint.to] = joint.read(config, blocks)
+        value = joint.read(config, blocks)
+        if joint.to == "flags":
+            flags.append((joint.names[0], value))
+        else:
+            found[joint.to] = value
     if found.get("groups") is None:
         found["groups"] = found["heads"]
     return Settings(**found, sizes=tuple(sizes), flags=tuple(flags))

@@ -7,8 +7,9 @@ more, at random, and what comes of it goes through the same coordinates. Whateve
 itself lean one way (a few large rows, a norm's scale that many weights share) is then in both.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from math import sqrt
+from types import MappingProxyType
 
 import torch
 from jaxtyping import Float
@@ -33,7 +34,7 @@ def leaning_tensors(
     block: WeightBatch,
     difference: WeightBatch,
     roundings: Sequence[WeightBatch],
-    loose: Sequence[int] = (),
+    loose: Mapping[str, Sequence[int]] = MappingProxyType({}),
 ) -> list[Residual]:
     """For each matrix of a block the strongest direction of a difference, against rounding's.
 
@@ -41,7 +42,7 @@ def leaning_tensors(
         block: The second of two canonical blocks.
         difference: The first, in its coordinates, less the second.
         roundings: What rounding both of them again leaves between them.
-        loose: Heads of which only the products agree; their factors say nothing.
+        loose: Heads, by their axis, of which only the products agree; their factors say nothing.
     """
     found = []
     declared = block.spec.block
@@ -61,10 +62,10 @@ def leaning_tensors(
     return found
 
 
-def _heads_in(block: WeightBatch, kind: str, heads: Sequence[int]) -> list[int]:
+def _heads_in(block: WeightBatch, kind: str, loose: Mapping[str, Sequence[int]]) -> list[int]:
     """Which units of a kind some heads are: keys may be shared by several, neurons are none."""
     labels = block.spec.block.units[kind].labels
-    if not heads or not labels or labels[0] not in ("h", "g"):
+    if not labels or not (heads := loose.get(labels[0])):
         return []
     shared = block.spec.size("m") if labels == ("g",) else 1
     return sorted({head // shared for head in heads})

@@ -11,7 +11,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from transformer_nfn.identity.comparing.units import as_complex
-from transformer_nfn.space import Kind, WeightBatch
+from transformer_nfn.space import Attention, Kind, WeightBatch
 
 
 @dataclass(frozen=True)
@@ -25,13 +25,14 @@ class Heads:
     rotary: bool
 
     @staticmethod
-    def of(batch: WeightBatch) -> "Heads":
-        """From canonical weights of one block."""
-        Q, K, V, O = (batch[name][0, 0, 0] for name in "QKVO")
-        axes = batch.spec.block.axes
-        if "g" not in axes:
+    def of(batch: WeightBatch, part: Attention) -> "Heads":
+        """From canonical weights of one block, of one of its attentions."""
+        names = part.query, part.key, part.value, part.output_weight
+        Q, K, V, O = (batch[name][0, 0, 0] for name in names)
+        if not part.grouped:
             Q, O = Q.unsqueeze(1), O.unsqueeze(1)
-        return Heads(Q, K, V, O, rotary=axes["k"].kind in (Kind.ROTARY, Kind.SIGNED))
+        kind = batch.spec.block.axes[part.compared].kind
+        return Heads(Q, K, V, O, rotary=kind in (Kind.ROTARY, Kind.SIGNED))
 
     @property
     def groups(self) -> int:

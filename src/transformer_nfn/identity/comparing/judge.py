@@ -36,7 +36,7 @@ from transformer_nfn.identity.comparing.units import (
 from transformer_nfn.identity.comparing.variance import block_variances, norm_variances, with_spread
 from transformer_nfn.identity.elements.acting import canonical_block, folded_head, reading
 from transformer_nfn.identity.elements.canonical import Bases, Norm, Rules, rotated, seen, undressed
-from transformer_nfn.identity.elements.element import NetElement, last_stream, streams
+from transformer_nfn.identity.elements.element import MEMORY, NetElement, last_stream, streams
 from transformer_nfn.identity.elements.rules import GREW
 from transformer_nfn.space import Kind, WeightBatch
 
@@ -75,12 +75,20 @@ def judge(
         hidden=element.hidden,
         unseen=element.unseen,
     )
+    encoders = ours.encoder, theirs.encoder
+    if None not in encoders and element.encoder is not None:
+        found.include(judge(*encoders, element.encoder, _memory(known)), MEMORY)  # type: ignore[arg-type]
     compare_writers(ours, theirs, found)
     for number, group in enumerate(element.blocks):
         pair = BlockPair.of(ours, theirs, number, element.unseen)
         compare_block(pair, group, streams(ours, number), found)
     compare_readers(ours, theirs, found)
     return found
+
+
+def _memory(known: Mapping[int, Basis]) -> dict[int, Basis]:
+    """How well the basis of the encoder is known, as its own."""
+    return {0: known[MEMORY]} if MEMORY in known else {}
 
 
 def compare_writers(ours: Checkpoint, theirs: Checkpoint, found: Match) -> None:
@@ -136,7 +144,7 @@ class BlockPair:
     raw: WeightBatch
     own_raw: WeightBatch
     largest: tuple[float, float]
-    norms: tuple[Norm, Norm]
+    norms: tuple[Norm, ...]
     exact_zeros: Callable[[int], WeightBatch]
     rounded: Callable[[int], tuple[WeightBatch, WeightBatch]]
 
@@ -171,9 +179,9 @@ class BlockPair:
 def compare_block(
     pair: BlockPair,
     element: GroupElement,
-    places: tuple[int, int, int],
+    places: tuple[int, ...],
     found: Match,
-    loose: Sequence[int] = (),
+    loose: Mapping[str, Sequence[int]] = MappingProxyType({}),
 ) -> None:
     """All units of a block.
 
@@ -182,12 +190,10 @@ def compare_block(
         element: What is said to carry the first to the second.
         places: The streams, as `element.streams` has them.
         found: Where residuals are noted.
-        loose: Heads that the element explains only by their products.
+        loose: Heads that the element explains only by their products, by their axis.
     """
-    first, middle, last = (found.bases.get(stream) for stream in places)
-    bases = first, middle, last
-    one, two, three = (found.known.get(stream) for stream in places)
-    known = one, two, three
+    bases = tuple(found.bases.get(stream) for stream in places)
+    known = tuple(found.known.get(stream) for stream in places)
     moved = element(rotated(pair.ours, bases))
     expected = both(
         in_order_of(expected_squares(pair.ours, pair.variances[0]), element, bases),
@@ -226,18 +232,20 @@ def _lost_in_sums(pair: BlockPair) -> Iterator[Residual]:
     them, and rounds the sum. Scores below 1 count as 1.
     """
     spec = pair.theirs.spec
-    if spec.block.axes["k"].kind is not Kind.LINEAR:
-        return  # where positions turn them they count
-    scores, laid = [1.0], []
-    for canonical, raw in ((pair.ours, pair.own_raw), (pair.theirs, pair.raw)):
-        taken = raw["K"][..., spec.sizes["D"] :, :]
-        queries, keys = (canonical[name].norm(dim=-2).max() for name in "QK")
-        scores.append(float(queries * keys))
-        laid.append(float(queries * taken.abs().amax()) if taken.numel() else 0.0)
-    beyond = max(laid) / max(*scores, min(laid))
-    if beyond > GREW:
-        why = f"its bias is {beyond:.2g} times as large as what it is added to, in one file only"
-        yield Residual("K", None, beyond, GREW, why=why)
+    for part in spec.block.attentions:
+        if part.rotary:
+            continue  # where positions turn them they count
+        scores, laid = [1.0], []
+        for canonical, raw in ((pair.ours, pair.own_raw), (pair.theirs, pair.raw)):
+            taken = raw[part.key][..., spec.sizes["D"] :, :]
+            looks = (canonical[name].norm(dim=-2).max() for name in (part.query, part.key))
+            queries, keys = looks
+            scores.append(float(queries * keys))
+            laid.append(float(queries * taken.abs().amax()) if taken.numel() else 0.0)
+        beyond = max(laid) / max(*scores, min(laid))
+        if beyond > GREW:
+            why = f"its bias is {beyond:.2g} times as large as what it is added to, in one file"
+            yield Residual(part.key, None, beyond, GREW, why=f"{why} only")
 
 
 def _beyond_numbers(pair: BlockPair) -> Iterator[Residual]:
@@ -292,10 +300,8 @@ def _rounding(
 ) -> WeightBatch:
     """What rounding both files again, and not knowing the bases, leaves between two blocks."""
     one, two = pair.rounded(draw)
-    first, middle, last = (
-        _drawn(basis, how, draw) for basis, how in zip(bases, known, strict=True)
-    )
-    again = element(rotated(plus(pair.ours, one), (first, middle, last)))
+    drawn = tuple(_drawn(basis, how, draw) for basis, how in zip(bases, known, strict=True))
+    again = element(rotated(plus(pair.ours, one), drawn))
     return minus(minus(again, moved), two)
 
 
@@ -322,17 +328,21 @@ def _shared_values(
     ours: WeightBatch, theirs: WeightBatch, residual: Residual, expected: Units, squares: Units
 ) -> bool:
     """Whether V O differs only among heads that look at the same tokens, where its sum counts."""
-    if residual.kind not in ("V O", "bV O") or "Q K" not in expected:
+    for part in theirs.spec.block.attentions:
+        looking, carried = f"{part.query} {part.key}", f"{part.value} {part.output_weight}"
+        if residual.kind in (carried, f"b{carried}") and looking in expected:
+            break
+    else:
         return False
     axes = theirs.spec.block.axes
-    if any(axes[label].kind is Kind.FREE for label in theirs.spec.block.units["V O"].labels):
+    if any(axes[label].kind is Kind.FREE for label in theirs.spec.block.units[carried].labels):
         return False  # positions are added to the scores of each head in its own way
-    a, b = Heads.of(ours), Heads.of(theirs)
-    if residual.kind == "bV O":
+    a, b = Heads.of(ours, part), Heads.of(theirs, part)
+    if residual.kind != carried:
         last = torch.zeros_like(b.V[:, :, :1])
         last[:, -1] = 1
         a, b = (replace(heads, V=heads.V * last) for heads in (a, b))
-    looks = expected["Q K"].flatten(0, 1)
+    looks = expected[looking].flatten(0, 1)
     looks = looks if looks.dim() == 1 else looks.sum(dim=1)  # of all pairs
     values = expected[residual.kind].flatten()
     apart = squares[residual.kind].flatten() > residual.limit**2 * values

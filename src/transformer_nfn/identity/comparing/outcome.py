@@ -29,6 +29,7 @@ class Match:
         condition: The largest condition number of a matrix.
         distances: For each block the distances of all pairs of heads.
         words: Those with the smallest embeddings, or ones that changed by most of their size.
+        encoder: The same of the encoders, where there are any.
         repaired: The second's block that did not fit, with what differs taken from the first.
     """
 
@@ -45,6 +46,7 @@ class Match:
     condition: float = 1.0
     distances: list[Tensor] = field(default_factory=list)
     words: tuple[int, ...] = ()
+    encoder: "Match | None" = None
     repaired: dict[int, WeightBatch] = field(default_factory=dict)
 
     def learn(self, stream: int, basis: Basis | None) -> None:
@@ -53,6 +55,20 @@ class Match:
             self.bases[stream] = basis.matrix
             if basis.ways.numel():  # a permutation is right or wrong
                 self.known[stream] = basis
+
+    def include(self, encoder: "Match", stream: int) -> None:
+        """Count all that was found of the encoders, whose stream the blocks read as well."""
+        self.encoder = encoder
+        self.failures += encoder.failures
+        self.by_products += encoder.by_products
+        self.worst = max(self.worst, encoder.worst)
+        self.residual = max(self.residual, encoder.residual)
+        self.condition = max(self.condition, encoder.condition)
+        self.words = tuple(dict.fromkeys((*encoder.words, *self.words)))
+        if 0 in encoder.bases:
+            self.bases[stream] = encoder.bases[0]
+        if 0 in encoder.known:
+            self.known[stream] = encoder.known[0]
 
     def note(self, where: str, residual: Residual) -> None:
         """Count a residual."""

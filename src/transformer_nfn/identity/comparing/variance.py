@@ -40,41 +40,44 @@ def block_variances(
     variances = {
         name: tensor[0, 0, 0].square() for name, tensor in off.block(number).tensors.items()
     }
-    norms = reading(checkpoint, number)
+    norms, encoder = reading(checkpoint, number), checkpoint.encoder
     rules = Rules.of(checkpoint)
     D = batch.spec.sizes["D"]
     for name, (axis, half) in batch.spec.block.readers.items():
-        norm_variance = _norm_variance(off, checkpoint.reading_norms(number)[half])
+        if half < 0:
+            norm_variance = _norm_variance(off, encoder.last_norm if encoder is not None else None)
+        else:
+            norm_variance = _norm_variance(off, checkpoint.reading_norms(number)[half])
         _read_through(block, variances, name, axis, norms[half], norm_variance, D)
     for name, axis in batch.spec.block.shifted.items():  # less the mean of n numbers
         own, n = variances[name], variances[name].shape[axis]
         variances[name] = own * (1 - 2 / n) + own.mean(dim=axis, keepdim=True) / n
-    if rules.free_key_bias:
-        variances["K"][..., D, :] = 0.0
-    if rules.output_bias:
-        bias, O = block["V"][..., D, :], block["O"]
-        bias_variance = variances["V"][..., D, :]
+    for each in batch.spec.block.attentions:
+        if each.value not in rules.values:
+            continue
+        bias, O = block[each.value][..., D, :], block[each.output_weight]
+        bias_variance = variances[each.value][..., D, :]
         if O.dim() == 4:
             bias, bias_variance = bias.unsqueeze(1), bias_variance.unsqueeze(1)  # g m v
-        moved = bias.square().unsqueeze(-1) * variances["O"]
+        moved = bias.square().unsqueeze(-1) * variances[each.output_weight]
         moved = moved + bias_variance.unsqueeze(-1) * O.square()
-        variances["bO"] = variances["bO"] + moved.flatten(0, -2).sum(dim=0)
-        variances["V"][..., D, :] = 0.0
+        variances[each.constant] = variances[each.constant] + moved.flatten(0, -2).sum(dim=0)
+    for name in rules.keys | rules.values:
+        variances[name][..., D, :] = 0.0
     return WeightBatch(batch.spec, {n: t[None, None, None] for n, t in variances.items()})
 
 
 def with_spread(
     variances: WeightBatch,
     block: WeightBatch,
-    known: tuple[Basis | None, Basis | None, Basis | None],
+    known: tuple[Basis | None, ...],
 ) -> WeightBatch:
     """Variances with what is not known of the bases that a block is compared in.
 
     Args:
         variances: Of the block.
         block: Its canonical weights.
-        known: How well the bases are known: of the stream that attention reads, of the one it
-            writes and the MLP reads, of the one the MLP writes.
+        known: How well the bases are known, in the order of `Bases`.
     """
     found = dict(variances.tensors)
     D = block.spec.sizes["D"]

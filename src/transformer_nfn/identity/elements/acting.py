@@ -22,10 +22,12 @@ from transformer_nfn.identity.elements.element import NetElement, last_stream, s
 from transformer_nfn.space import WeightBatch
 
 
-def reading(checkpoint: Checkpoint, number: int) -> tuple[Norm, Norm]:
+def reading(checkpoint: Checkpoint, number: int) -> tuple[Norm, ...]:
     """Scales and shifts of the norms that a block reads."""
-    first, second = checkpoint.reading_norms(number)
-    return checkpoint.norm(first), checkpoint.norm(second)
+    norms = tuple(checkpoint.norm(name) for name in checkpoint.reading_norms(number))
+    if (encoder := checkpoint.encoder) is None:
+        return norms
+    return (*norms, encoder.norm(encoder.last_norm))
 
 
 def canonical_block(checkpoint: Checkpoint, number: int) -> WeightBatch:
@@ -39,7 +41,7 @@ def block_changes(
     """The new tensors of one block, and its norms where they change."""
     batch = checkpoint.block(number)
     group = element.blocks[number]
-    bases = tuple(element.bases.get(stream) for stream in streams(checkpoint, number))
+    bases = tuple(element.basis(stream) for stream in streams(checkpoint, number))
     gauge = element.gauges[number] if element.gauges else None
     if gauge is None and all(basis is None for basis in bases):
         yield from checkpoint.pack(number, group(batch)).items()
@@ -48,7 +50,7 @@ def block_changes(
     norms = reading(checkpoint, number)
     if gauge is None:
         gauge = moved_gauge(checkpoint, element, number, batch, norms)
-    moved = group(rotated(undressed(batch, norms, rules), bases))  # type: ignore[arg-type]
+    moved = group(rotated(undressed(batch, norms, rules), bases))
     yield from checkpoint.pack(number, dressed(moved, gauge, element.unseen)).items()
     yield from _norm_changes(checkpoint, number, gauge)
 
@@ -56,7 +58,8 @@ def block_changes(
 def _norm_changes(
     checkpoint: Checkpoint, number: int, gauge: Gauge
 ) -> Iterator[tuple[str, Tensor]]:
-    for name, (scale, shift) in zip(checkpoint.reading_norms(number), gauge.norms, strict=True):
+    # That of the encoder comes after these, and is its own.
+    for name, (scale, shift) in zip(checkpoint.reading_norms(number), gauge.norms, strict=False):
         if name is not None:
             yield from norm_tensors(checkpoint, name, scale, shift)
 
@@ -75,7 +78,7 @@ def moved_gauge(
     element: NetElement,
     number: int,
     batch: WeightBatch,
-    norms: tuple[Norm, Norm],
+    norms: tuple[Norm, ...],
 ) -> Gauge:
     """A block's own gauge, carried along: what the result has where nothing else was asked for.
 
@@ -87,18 +90,20 @@ def moved_gauge(
         norms: Of the norms that it reads.
     """
     rules, group = Rules.of(checkpoint), element.blocks[number]
-    bases = [element.bases.get(stream) for stream in streams(checkpoint, number)]
+    bases = [element.basis(stream) for stream in streams(checkpoint, number)]
     own = gauge_of(batch, norms, rules)
     moved = []
     for half, name in enumerate(checkpoint.reading_norms(number)):
         fixed, held = checkpoint.gives_stream(name), rules.holds(batch.spec.block, half)
         scale, shift = moved_norm(norms[half], bases[half], fixed, held=held)
         moved.append((scale if fixed else invertible(scale), shift))
+    if (encoder := checkpoint.encoder) is not None:
+        assert element.encoder is not None
+        moved.append(last_norm_of(encoder, element.encoder))
     return Gauge(
-        (moved[0], moved[1]),
+        tuple(moved),
         {name: _acted(group, batch, name, value) for name, value in own.ones.items()},
-        None if own.key_bias is None else _acted(group, batch, "K", own.key_bias),
-        None if own.value_bias is None else _acted(group, batch, "V", own.value_bias),
+        {name: _acted(group, batch, name, value) for name, value in own.biases.items()},
         {
             name: _turned(value, bases[batch.spec.block.readers[name][1]])
             for name, value in own.shared.items()
@@ -136,7 +141,7 @@ def moved_norm(norm: Norm, basis: Tensor | None, fixed: bool, *, held: bool = Fa
 
 def outside_changes(checkpoint: Checkpoint, element: NetElement) -> Iterator[tuple[str, Tensor]]:
     """The new tensors outside the blocks."""
-    first, last = element.bases.get(0), element.bases.get(last_stream(checkpoint))
+    first, last = element.basis(0), element.basis(last_stream(checkpoint))
     outside = element.outside
     if first is not None or outside is not None:
         for name in checkpoint.writers:
@@ -165,7 +170,7 @@ def outside_changes(checkpoint: Checkpoint, element: NetElement) -> Iterator[tup
 def last_norm_of(checkpoint: Checkpoint, element: NetElement) -> Norm:
     """Scale and shift of the norm before the heads, as the element leaves it."""
     norm = checkpoint.norm(checkpoint.last_norm)
-    last = element.bases.get(last_stream(checkpoint))
+    last = element.basis(last_stream(checkpoint))
     if element.outside is not None:
         return element.outside.last_norm
     # Heads may have no bias, so they hold the shift.
@@ -179,7 +184,7 @@ def moved_writer(checkpoint: Checkpoint, name: str, element: NetElement) -> Tens
     rows = checkpoint.files.read(name).double().movedim(axis, -1)  # … x
     ones = rows.mean(dim=-1, keepdim=True)
     centred = checkpoint.centred_reads
-    basis = element.bases.get(0)
+    basis = element.basis(0)
     if centred:
         rows = rows - ones
     if basis is not None:
@@ -197,7 +202,7 @@ def _head_changes(
     target: Norm,
     element: NetElement,
 ) -> Iterator[tuple[str, Tensor]]:
-    basis, outside = element.bases.get(last_stream(checkpoint)), element.outside
+    basis, outside = element.basis(last_stream(checkpoint)), element.outside
     head = checkpoint.heads[name]
     weight = checkpoint.files.read(head.weight).double()  # o x
     bias = checkpoint.files.read(head.bias).double() if head.bias else weight.new_zeros(len(weight))

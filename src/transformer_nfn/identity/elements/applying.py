@@ -47,7 +47,8 @@ def untied(checkpoint: Checkpoint, element: NetElement) -> tuple[dict[str, Entry
         if head.tied
     }
     added |= {own: checkpoint.files.entry(of) for own, of in checkpoint.tied_decoder.items()}
-    return added, {"tie_word_embeddings": False} if added else {}
+    key = checkpoint.tying_key
+    return added, {key: False} if added and key is not None else {}
 
 
 def changes(checkpoint: Checkpoint, element: NetElement) -> Iterator[tuple[str, Tensor]]:
@@ -57,6 +58,10 @@ def changes(checkpoint: Checkpoint, element: NetElement) -> Iterator[tuple[str, 
         ElementError: If the element is no symmetry of this checkpoint.
     """
     check_element(checkpoint, element)
+    if (encoder := checkpoint.encoder) is not None and element.encoder is not None:
+        own = set(checkpoint.writers) if checkpoint.shares_words else set()
+        inner = changes(encoder, element.encoder)
+        yield from ((name, value) for name, value in inner if name not in own)
     for number in range(checkpoint.blocks):
         check_ties(checkpoint, element, number)
         tensors = dict(block_changes(checkpoint, element, number))

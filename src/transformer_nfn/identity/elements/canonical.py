@@ -25,9 +25,9 @@ from transformer_nfn.space import Block, Index, WeightBatch
 
 #: Scale and shift of a norm.
 Norm = tuple[Tensor, Tensor]
-#: Of the stream that attention reads, of the one it writes and the MLP reads, and of the one the
-#: MLP writes; None is the identity.
-Bases = tuple[Tensor | None, Tensor | None, Tensor | None]
+#: Of the streams that the halves of a block read, in order, and of the one that the last of them
+#: writes; None is the identity.
+Bases = tuple[Tensor | None, ...]
 
 
 @dataclass(frozen=True)
@@ -35,17 +35,15 @@ class Gauge:
     """What a block's weights have beside the canonical ones; all in the file's own coordinates.
 
     Attributes:
-        norms: Scale and shift of the norms that attention and MLP read.
+        norms: Scale and shift of the norms that the halves read.
         ones: For each reader (folded) and writer its coefficients along the vector of ones.
-        key_bias: The key bias as stored.
-        value_bias: The value bias as stored.
+        biases: Those of keys and values that are free, as stored.
         shared: Of a router, folded, what the columns of all experts have in common.
     """
 
-    norms: tuple[Norm, Norm]
+    norms: tuple[Norm, ...]
     ones: Mapping[str, Tensor]
-    key_bias: Tensor | None
-    value_bias: Tensor | None
+    biases: Mapping[str, Tensor]
     shared: Mapping[str, Tensor] = field(default_factory=dict)
 
 
@@ -56,39 +54,37 @@ class Rules:
     Attributes:
         centred: What LayerNorm takes away does not count in what is read.
         centred_writes: Nor in what is written.
-        free_key_bias: Softmax ignores the key bias.
-        output_bias: The value bias can move into the output bias.
+        keys: Those whose bias softmax ignores.
+        values: Those whose bias can move into that of the output.
         held: Readers without a place for the constant that the shift of their norm makes of them:
             that shift may change only with their weights.
-        shared: Both halves read one norm.
+        shared: All halves read one norm.
     """
 
     centred: bool
     centred_writes: bool
-    free_key_bias: bool
-    output_bias: bool
+    keys: frozenset[str]
+    values: frozenset[str]
     held: frozenset[str] = frozenset()
     shared: bool = False
 
     @staticmethod
     def of(checkpoint: Checkpoint) -> "Rules":
         """From the norm, the positions and the biases of a checkpoint."""
-        free_key_bias = checkpoint.settings.rope is None
-        output_bias = checkpoint.family.output_bias
-        names = checkpoint.reading_norms(0)
-        free = {"K"} if free_key_bias else set()
-        free |= {"V"} if output_bias else set()
+        names, attentions = checkpoint.reading_norms(0), checkpoint.spec.block.attentions
+        keys = frozenset(each.key for each in attentions if not each.rotary)
+        values = frozenset(each.value for each in attentions if checkpoint.family.output_bias)
         return Rules(
             centred=checkpoint.centred_reads,
             centred_writes=checkpoint.centred_writes,
-            free_key_bias=free_key_bias,
-            output_bias=output_bias,
+            keys=keys,
+            values=values,
             held=frozenset(
                 name
                 for name in checkpoint.spec.block.readers
-                if name not in free and not checkpoint.has_bias(name)
+                if name not in keys | values and not checkpoint.has_bias(name)
             ),
-            shared=None not in names and names[0] == names[1],
+            shared=None not in names and len(set(names)) == 1,
         )
 
     def holds(self, block: Block, half: int) -> bool:
@@ -112,13 +108,13 @@ def seen(
 
 
 def undressed(
-    batch: WeightBatch, norms: tuple[Norm, Norm], rules: Rules, unseen: Tensor | None = None
+    batch: WeightBatch, norms: tuple[Norm, ...], rules: Rules, unseen: Tensor | None = None
 ) -> WeightBatch:
     """Canonical weights, float64; the rows of Q, K, V, gate and up end with their bias.
 
     Args:
         batch: The weights as stored.
-        norms: Scale and shift of the norms that attention and MLP read.
+        norms: Scale and shift of the norms that the halves read.
         rules: What the family allows.
         unseen: A direction, of the length of the vector of ones, that the stream never has though
             its norm would let it: where the means were taken out and the basis changed.
@@ -126,12 +122,12 @@ def undressed(
     block, D = _folded(batch, norms, rules, unseen), batch.spec.sizes["D"]
     for name, axis in batch.spec.block.shifted.items():
         block[name] = block[name] - block[name].mean(dim=axis, keepdim=True)
-    if rules.free_key_bias:
-        block["K"] = _with_row(block["K"], torch.zeros_like(block["K"][..., D, :]))
-    if rules.output_bias:
-        moved = value_constant(block["V"][..., D, :], block["O"])
-        block["V"] = _with_row(block["V"], torch.zeros_like(block["V"][..., D, :]))
-        block["bO"] = block["bO"] + moved
+    for each in batch.spec.block.attentions:
+        V, O, bias = each.value, each.output_weight, each.constant
+        if V in rules.values:
+            block[bias] = block[bias] + value_constant(block[V][..., D, :], block[O])
+    for name in rules.keys | rules.values:
+        block[name] = _with_row(block[name], torch.zeros_like(block[name][..., D, :]))
     if rules.centred_writes:
         for name in batch.spec.block.writers:
             block[name] = block[name] - block[name].mean(dim=-1, keepdim=True)
@@ -139,7 +135,7 @@ def undressed(
 
 
 def _folded(
-    batch: WeightBatch, norms: tuple[Norm, Norm], rules: Rules, unseen: Tensor | None
+    batch: WeightBatch, norms: tuple[Norm, ...], rules: Rules, unseen: Tensor | None
 ) -> dict[str, Tensor]:
     """A block whose readers have taken over their norms, less what these do not let through."""
     block = {name: tensor[0, 0, 0] for name, tensor in batch.tensors.items()}
@@ -158,7 +154,7 @@ def _folded(
 
 
 def gauge_of(
-    batch: WeightBatch, norms: tuple[Norm, Norm], rules: Rules, unseen: Tensor | None = None
+    batch: WeightBatch, norms: tuple[Norm, ...], rules: Rules, unseen: Tensor | None = None
 ) -> Gauge:
     """What `undressed` takes out of these weights."""
     block = {name: tensor[0, 0, 0] for name, tensor in batch.tensors.items()}
@@ -172,18 +168,16 @@ def gauge_of(
             ones[name] = _coefficients(folded, axis, direction)
     if rules.centred_writes:
         ones |= {name: block[name].mean(dim=-1) for name in batch.spec.block.writers}
-    first, second = ((invertible(scale), shift) for scale, shift in norms)
     return Gauge(
-        (first, second),
+        tuple((invertible(scale), shift) for scale, shift in norms),
         ones,
-        block["K"][..., D, :] if rules.free_key_bias else None,
-        block["V"][..., D, :] if rules.output_bias else None,
+        {name: block[name][..., D, :] for name in rules.keys | rules.values},
         _shared(batch, norms, rules, unseen),
     )
 
 
 def _shared(
-    batch: WeightBatch, norms: tuple[Norm, Norm], rules: Rules, unseen: Tensor | None
+    batch: WeightBatch, norms: tuple[Norm, ...], rules: Rules, unseen: Tensor | None
 ) -> dict[str, Tensor]:
     if not (shifted := batch.spec.block.shifted):
         return {}
@@ -206,13 +200,15 @@ def dressed(canonical: WeightBatch, gauge: Gauge, unseen: Tensor | None = None) 
         weight = weight / along(invertible(scale), axis, weight.dim())
         bias = bias - torch.tensordot(shift, weight, dims=([0], [axis % weight.dim()]))
         join_bias(block, name, axis, weight, bias)
-    if gauge.value_bias is not None:
-        # `bias` in V is now -βV, since the canonical one is 0: the constant is what is above it.
-        constant = value_constant(gauge.value_bias - block["V"][..., D, :], block["O"])
-        block["bO"] = block["bO"] - constant
-        block["V"] = _with_row(block["V"], gauge.value_bias)
-    if gauge.key_bias is not None:
-        block["K"] = _with_row(block["K"], gauge.key_bias)
+    for each in canonical.spec.block.attentions:
+        if (given := gauge.biases.get(each.value)) is not None:
+            # `bias` in V is now -βV, since the canonical one is 0: the constant is what is above.
+            constant = value_constant(
+                given - block[each.value][..., D, :], block[each.output_weight]
+            )
+            block[each.constant] = block[each.constant] - constant
+    for name, value in gauge.biases.items():
+        block[name] = _with_row(block[name], value)
     for name in canonical.spec.block.writers:
         if name in gauge.ones:
             block[name] = block[name] + gauge.ones[name].unsqueeze(-1)
@@ -226,7 +222,7 @@ def invertible(scale: Tensor) -> Tensor:
 
 def gauge_axes(batch: WeightBatch, name: str) -> tuple[Index, ...]:
     """The declared axes of a coefficient along the ones, or of a bias row: all but the stream."""
-    return tuple(i for i in batch.spec.block.tensors[name] if i.label not in ("x", "z"))
+    return tuple(i for i in batch.spec.block.tensors[name] if i.label not in ("x", "z", "w"))
 
 
 def value_constant(bias: Tensor, O: Tensor) -> Tensor:

@@ -8,8 +8,8 @@ import torch
 from torch import Tensor
 
 from transformer_nfn.checkpoints import Checkpoint
-from transformer_nfn.identity.elements.acting import moved_norm, reading
-from transformer_nfn.identity.elements.element import NetElement, streams
+from transformer_nfn.identity.elements.acting import last_norm_of, moved_norm, reading
+from transformer_nfn.identity.elements.element import MEMORY, NetElement, streams
 from transformer_nfn.identity.elements.outsidecheck import check_outside
 from transformer_nfn.identity.elements.rules import (
     CONDITION,
@@ -40,6 +40,8 @@ def check_element(checkpoint: Checkpoint, element: NetElement) -> None:
             f"{element.blocks[0].spec if element.blocks else 'none'}; "
             f"{checkpoint.path} has {checkpoint.blocks} of {wanted}"
         )
+    if (encoder := checkpoint.encoder) is not None:
+        _check_encoder(checkpoint, element, encoder)
     if len(element.gauges) not in (0, checkpoint.blocks):
         raise ElementError(f"{len(element.gauges)} gauges for {checkpoint.blocks} blocks")
     _check_values(checkpoint, element)
@@ -56,6 +58,17 @@ def check_element(checkpoint: Checkpoint, element: NetElement) -> None:
     if element.hidden is not None:
         _check_part(element.hidden[0], Kind.PERMUTED, "hidden.order", 1)
         check_scale(element.hidden[1], "hidden.scale", positive=True)
+
+
+def _check_encoder(checkpoint: Checkpoint, element: NetElement, encoder: Checkpoint) -> None:
+    """The encoder's own element, and that a table of words which both read moves once."""
+    if element.encoder is None:
+        raise ElementError("there is no element of the encoder")
+    check_element(encoder, element.encoder)
+    if checkpoint.shares_words:
+        eye = torch.eye(checkpoint.D, dtype=torch.float64)
+        one, two = (eye if b is None else b for b in (element.basis(0), element.basis(MEMORY)))
+        check_equal(one, two, "basis.0, beside that of the encoder,")
 
 
 def check_slot(name: str, given: Slot, table: dict[str, Slot]) -> None:
@@ -128,7 +141,7 @@ def _check_basis(checkpoint: Checkpoint, basis: Tensor, name: str, *, moves_ones
 def _check_unseen(checkpoint: Checkpoint, element: NetElement) -> None:
     if element.unseen is None:
         return
-    ones, basis = torch.ones(checkpoint.D, dtype=torch.float64), element.bases.get(0)
+    ones, basis = torch.ones(checkpoint.D, dtype=torch.float64), element.basis(0)
     check_equal(element.unseen, ones if basis is None else ones @ basis, "unseen")
     for number in range(checkpoint.blocks):
         # Their own gauge has means in what is written, which an RMSNorm would see.
@@ -142,9 +155,13 @@ def _check_gauge_norms(checkpoint: Checkpoint, element: NetElement, number: int)
     if (gauge := element.gauges[number]) is None:
         return
     own, names = reading(checkpoint, number), checkpoint.reading_norms(number)
-    for half, stream in enumerate(streams(checkpoint, number)[:2]):
+    for half, stream in enumerate(streams(checkpoint, number)[: len(names)]):
         place = f"gauge.{number}.norm.{half}"
         wanted, fixed = own[half], checkpoint.gives_stream(names[half])
         if fixed:
-            wanted = moved_norm(own[half], element.bases.get(stream), fixed)
+            wanted = moved_norm(own[half], element.basis(stream), fixed)
         check_norm(checkpoint, gauge.norms[half], wanted, place, names[half], free=not fixed)
+    if (encoder := checkpoint.encoder) is not None and element.encoder is not None:
+        given = gauge.norms[len(names)], last_norm_of(encoder, element.encoder)
+        for part, value, wanted_part in zip(("scale", "shift"), *given, strict=True):
+            check_equal(value, wanted_part, f"gauge.{number}.norm.{len(names)}.{part}")

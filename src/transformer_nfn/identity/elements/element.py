@@ -11,6 +11,9 @@ from transformer_nfn.group import GroupElement
 from transformer_nfn.identity.elements.canonical import Gauge, Norm
 from transformer_nfn.space import BlockSpec, Kind
 
+#: Stands for the stream of the encoder among those of a decoder.
+MEMORY = -1
+
 
 @dataclass(frozen=True)
 class Outside:
@@ -39,6 +42,7 @@ class NetElement:
         gauges: For each block the target's gauge; None keeps the block's own, moved along.
         outside: The target's gauge outside the blocks; None keeps it.
         hidden: Permutation and positive scales of the hidden neurons of a zoo net's classifier.
+        encoder: The same of the network whose last stream the blocks read as well.
         unseen: Where LayerNorms became RMSNorms: the direction that was the ones. The gauges'
             coefficients along the ones are along it.
     """
@@ -49,6 +53,13 @@ class NetElement:
     outside: Outside | None = None
     hidden: tuple[Tensor, Tensor] | None = None
     unseen: Tensor | None = None
+    encoder: "NetElement | None" = None
+
+    def basis(self, stream: int) -> Tensor | None:
+        """Of a stream, or of that of the encoder; None is the identity."""
+        if stream != MEMORY:
+            return self.bases.get(stream)
+        return self.encoder.basis(0) if self.encoder is not None else None
 
     @staticmethod
     def identity(spec: BlockSpec, blocks: int) -> "NetElement":
@@ -71,13 +82,18 @@ class NetElement:
         return worst
 
 
-def streams(checkpoint: Checkpoint, number: int) -> tuple[int, int, int]:
-    """The streams that attention reads, that it writes and the MLP reads, that this writes."""
+def streams(checkpoint: Checkpoint, number: int) -> tuple[int, ...]:
+    """The streams that the halves of a block read, in order, and the one the last of them writes.
+
+    After them the encoder's, if there is one. Where what is written takes the place of what was
+    read each is one of its own.
+    """
+    halves = len(checkpoint.spec.block.halves)
     if checkpoint.skip:
-        return 0, 0, 0
-    return 2 * number, 2 * number + 1, 2 * number + 2
+        return (0,) * (halves + 1) + ((MEMORY,) if checkpoint.encoder is not None else ())
+    return tuple(range(halves * number, halves * (number + 1) + 1))
 
 
 def last_stream(checkpoint: Checkpoint) -> int:
     """The stream that the heads read."""
-    return 0 if checkpoint.skip else 2 * checkpoint.blocks
+    return 0 if checkpoint.skip else streams(checkpoint, checkpoint.blocks - 1)[-1]

@@ -39,7 +39,7 @@ def check_outside(checkpoint: Checkpoint, element: NetElement) -> None:
         return
     if untied and not shared and not checkpoint.tied_decoder:
         raise ElementError("outside.untied, but nothing is tied to the embedding")
-    basis = element.bases.get(last_stream(checkpoint))
+    basis = element.basis(last_stream(checkpoint))
     name = checkpoint.last_norm
     fixed = checkpoint.gives_stream(name)
     held = fixed or checkpoint.gives_hidden_states or (shared and not untied)
@@ -88,7 +88,7 @@ def _check_constant(
         checkpoint.norm(checkpoint.last_norm),
         outside.last_norm,
     )
-    p, basis = new_shift / invertible(new_scale), element.bases.get(last_stream(checkpoint))
+    p, basis = new_shift / invertible(new_scale), element.basis(last_stream(checkpoint))
     centred = checkpoint.settings.norm == "layer"
     along = p.sum() if element.unseen is None else element.unseen @ p
     turned = p if basis is None else basis @ p

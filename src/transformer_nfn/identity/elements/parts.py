@@ -1,10 +1,11 @@
 """The symmetry group of each family, as data: its parts, where they hold, how large they are."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from math import prod
 
 from transformer_nfn.checkpoints import Checkpoint
+from transformer_nfn.identity.elements.canonical import Rules
 from transformer_nfn.space import Kind, StreamKind
 
 
@@ -29,7 +30,7 @@ def _groups(checkpoint: Checkpoint) -> int:
 
 def _heads(checkpoint: Checkpoint) -> int | None:
     axes = checkpoint.spec.block.axes
-    movable = any(axes[label].kind is Kind.PERMUTED for label in "hgm" if label in axes)
+    movable = any(axes[label].kind is Kind.PERMUTED for label in "hgmo" if label in axes)
     return 0 if movable else None
 
 
@@ -39,11 +40,12 @@ def _qk(checkpoint: Checkpoint) -> int:
     if kind is Kind.SIGNED:  # the scales between the norms of queries and keys
         return checkpoint.blocks * prod(spec.size(label) for label in axes["i"].per)
     each = width * width if kind is Kind.LINEAR else width
-    return checkpoint.blocks * _groups(checkpoint) * each
+    return checkpoint.blocks * len(spec.block.attentions) * _groups(checkpoint) * each
 
 
 def _vo(checkpoint: Checkpoint) -> int:
-    return checkpoint.blocks * _groups(checkpoint) * checkpoint.spec.sizes["D_v"] ** 2
+    matrices = checkpoint.blocks * len(checkpoint.spec.block.attentions) * _groups(checkpoint)
+    return matrices * checkpoint.spec.sizes["D_v"] ** 2
 
 
 def _scales(checkpoint: Checkpoint) -> int | None:
@@ -64,15 +66,16 @@ def _experts(checkpoint: Checkpoint) -> int | None:
 
 
 def _key_bias(checkpoint: Checkpoint) -> int | None:
-    if checkpoint.settings.rope is not None or not checkpoint.has_bias("K"):
-        return None
-    return checkpoint.blocks * _groups(checkpoint) * checkpoint.spec.sizes["D_k"]
+    return _free_biases(checkpoint, Rules.of(checkpoint).keys, "D_k")
 
 
 def _value_bias(checkpoint: Checkpoint) -> int | None:
-    if not checkpoint.family.output_bias or not checkpoint.has_bias("V"):
-        return None
-    return checkpoint.blocks * _groups(checkpoint) * checkpoint.spec.sizes["D_v"]
+    return _free_biases(checkpoint, Rules.of(checkpoint).values, "D_v")
+
+
+def _free_biases(checkpoint: Checkpoint, names: Collection[str], size: str) -> int | None:
+    stored = sum(checkpoint.has_bias(name) for name in names)
+    return stored * checkpoint.blocks * _groups(checkpoint) * checkpoint.spec.sizes[size] or None
 
 
 def shifts_are_free(checkpoint: Checkpoint) -> bool:

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from transformer_nfn.checkpoints import Checkpoint, TensorFiles
-from transformer_nfn.identity.elements.acting import canonical_block, reading
+from transformer_nfn.identity.elements.acting import canonical_block, last_norm_of, reading
 from transformer_nfn.identity.elements.canonical import (
     Norm,
     Rules,
@@ -41,11 +41,11 @@ def check_block(
         ElementError: If they compute something else.
     """
     rules, own = Rules.of(checkpoint), (checkpoint.block(number), reading(checkpoint, number))
-    bases = tuple(element.bases.get(stream) for stream in streams(checkpoint, number))
-    start = rotated(undressed(*own, rules), bases)  # type: ignore[arg-type]
+    bases = tuple(element.basis(stream) for stream in streams(checkpoint, number))
+    start = rotated(undressed(*own, rules), bases)
     moved = element.blocks[number](start)
     result = _with(checkpoint, tensors)
-    new = result.block(number), reading(result, number)
+    new = result.block(number), _norms(result, element, number)
     if element.unseen is not None:
         rules = replace(rules, centred=False, centred_writes=False)
     again = undressed(*new, rules, element.unseen)
@@ -67,6 +67,14 @@ def check_block(
             rows = under[name[1:]]
             least = torch.maximum(least, rows if rows.shape == least.shape else rows.norm())
         check_laid(laid[name], least, had[name], checkpoint.dtype, place)
+
+
+def _norms(result: Checkpoint, element: NetElement, number: int) -> tuple[Norm, ...]:
+    """The norms that a block reads, the encoder's as its own element leaves it."""
+    norms = reading(result, number)
+    if (encoder := result.encoder) is None or element.encoder is None:
+        return norms
+    return (*norms[:-1], last_norm_of(encoder, element.encoder))
 
 
 def check_ties(checkpoint: Checkpoint, element: NetElement, number: int) -> None:
@@ -122,7 +130,7 @@ def _values(batch: WeightBatch) -> dict[str, Tensor]:
     return {name: tensor[0, 0, 0] for name, tensor in batch.tensors.items()}
 
 
-def _terms(batch: WeightBatch, norms: tuple[Norm, Norm]) -> dict[str, Tensor]:
+def _terms(batch: WeightBatch, norms: tuple[Norm, ...]) -> dict[str, Tensor]:
     """For each canonical value the sizes of the numbers that it is a sum of."""
     block = {name: value.abs() for name, value in _values(batch).items()}
     terms = dict(block)
@@ -136,7 +144,9 @@ def _terms(batch: WeightBatch, norms: tuple[Norm, Norm]) -> dict[str, Tensor]:
         else:
             folded = torch.cat([folded, (stored[-1] + constants)[None]])
         terms[name] = folded.movedim(0, axis)
-    terms["bO"] = block["bO"] + value_constant(block["V"][..., -1, :], block["O"])
+    for each in batch.spec.block.attentions:
+        constant = value_constant(block[each.value][..., -1, :], block[each.output_weight])
+        terms[each.constant] = block[each.constant] + constant
     return terms
 
 

@@ -28,7 +28,7 @@ from transformer_nfn.identity.elements.settling import settled
 from transformer_nfn.space import StreamKind
 
 #: Which axes of a block's declaration a part moves.
-_AXES = {"heads": "hgm", "qk": "ki", "vo": "v", "neurons": "a", "experts": "u", "scales": "s"}
+_AXES = {"heads": "hgmo", "qk": "kip", "vo": "vq", "neurons": "a", "experts": "u", "scales": "s"}
 
 
 def random_net_element(
@@ -51,6 +51,10 @@ def random_net_element(
     """
     there = symmetry_parts(checkpoint)
     chosen = set(there if parts is None else parts)
+    encoder, inner = checkpoint.encoder, None
+    if encoder is not None:
+        of_encoder = [part for part in symmetry_parts(encoder) if part in chosen]
+        inner = random_net_element(encoder, generator, parts=of_encoder, condition=condition)
     if wrong := sorted(chosen - set(there)):
         raise CheckpointError(
             f"{', '.join(wrong)}: no symmetry of {checkpoint.path}; it has {', '.join(there)}"
@@ -58,10 +62,12 @@ def random_net_element(
     bases = {}
     if "basis" in chosen:
         bases = {stream: _basis(checkpoint, generator) for stream in basis_streams(checkpoint)}
+    if checkpoint.shares_words and inner is not None:
+        bases = dict(inner.bases)
     blocks = tuple(
         _block(checkpoint, chosen, condition, generator) for _ in range(checkpoint.blocks)
     )
-    element = NetElement(blocks, bases, (None,) * checkpoint.blocks)
+    element = NetElement(blocks, bases, (None,) * checkpoint.blocks, encoder=inner)
     gauges = tuple(
         _gauge(checkpoint, element, number, chosen, generator)
         for number in range(checkpoint.blocks)
@@ -125,10 +131,10 @@ def _gauge(
         return None
     rules, batch = Rules.of(checkpoint), checkpoint.block(number)
     gauge = moved_gauge(checkpoint, element, number, batch, reading(checkpoint, number))
-    if "key_bias" in chosen and gauge.key_bias is not None:
-        gauge = replace(gauge, key_bias=_normal(gauge.key_bias, generator))
-    if "value_bias" in chosen and gauge.value_bias is not None:
-        gauge = replace(gauge, value_bias=_normal(gauge.value_bias, generator))
+    for part, free in (("key_bias", rules.keys), ("value_bias", rules.values)):
+        if part in chosen:
+            drawn = {name: _normal(gauge.biases[name], generator) for name in sorted(free)}
+            gauge = replace(gauge, biases={**gauge.biases, **drawn})
     if "router" in chosen:
         shared = {
             name: _in_reach(value, batch[name], generator) for name, value in gauge.shared.items()
@@ -136,7 +142,8 @@ def _gauge(
         gauge = replace(gauge, shared=shared)
     if "norms" in chosen:
         names = checkpoint.reading_norms(number)
-        first, second = (
+        kept = gauge.norms[len(names) :]  # of the encoder, which has drawn its own
+        drawn_norms = [
             norm
             if names[half] is None or checkpoint.gives_stream(names[half])
             else _norm(
@@ -145,14 +152,17 @@ def _gauge(
                 shifts=shifts_are_free(checkpoint),
                 held=rules.holds(checkpoint.spec.block, half),
             )
-            for half, norm in enumerate(gauge.norms)
-        )
-        gauge = replace(gauge, norms=(first, first if names[0] == names[1] else second))
+            for half, norm in enumerate(gauge.norms[: len(names)])
+        ]
+        # Halves side by side may read one norm.
+        drawn_norms = [drawn_norms[names.index(name)] for name in names]
+        gauge = replace(gauge, norms=(*drawn_norms, *kept))
     if "ones" in chosen:
         written = not checkpoint.family.output_bias
+        constants = [each.constant for each in checkpoint.spec.block.attentions]
         ones = {
             name: value
-            if (name == "bO" and written) or name in rules.held
+            if (written and name in constants) or name in rules.held
             else value + _normal(value, generator) * _size(batch[name])
             for name, value in gauge.ones.items()
         }

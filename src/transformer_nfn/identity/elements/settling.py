@@ -10,7 +10,12 @@ from dataclasses import replace
 import torch
 
 from transformer_nfn.checkpoints import Checkpoint
-from transformer_nfn.identity.elements.acting import moved_gauge, moved_norm, reading
+from transformer_nfn.identity.elements.acting import (
+    last_norm_of,
+    moved_gauge,
+    moved_norm,
+    reading,
+)
 from transformer_nfn.identity.elements.canonical import Gauge, Norm, Rules, invertible
 from transformer_nfn.identity.elements.element import NetElement, Outside, last_stream, streams
 from transformer_nfn.identity.elements.parts import free_writers
@@ -36,19 +41,20 @@ def _gauge(gauge: Gauge, element: NetElement, checkpoint: Checkpoint, number: in
     table, rules = gauge_table(checkpoint), Rules.of(checkpoint)
     own, ones, block = reading(checkpoint, number), dict(gauge.ones), checkpoint.spec.block
     names = checkpoint.reading_norms(number)
-    bases = tuple(element.bases.get(stream) for stream in streams(checkpoint, number))
+    bases = tuple(element.basis(stream) for stream in streams(checkpoint, number))
     norms = [
         _norm(norm, own[half], bases[half], checkpoint, name, held=rules.holds(block, half))
-        for half, (name, norm) in enumerate(zip(names, gauge.norms, strict=True))
+        for half, (name, norm) in enumerate(zip(names, gauge.norms, strict=False))
     ]
+    if (encoder := checkpoint.encoder) is not None and element.encoder is not None:
+        norms.append(last_norm_of(encoder, element.encoder))
     if rules.held & set(ones):
         moved = moved_gauge(checkpoint, element, number, checkpoint.block(number), own)
         ones |= {name: moved.ones[name] for name in rules.held if name in ones}
     return Gauge(
-        (norms[0], norms[1]),
+        tuple(norms),
         {name: value for name, value in ones.items() if f"ones.{name}" in table},
-        gauge.key_bias if "key_bias" in table else None,
-        gauge.value_bias if "value_bias" in table else None,
+        {name: value for name, value in gauge.biases.items() if f"bias.{name}" in table},
         gauge.shared,
     )
 
@@ -73,7 +79,7 @@ def _norm(
 
 def _outside(outside: Outside, element: NetElement, checkpoint: Checkpoint) -> Outside:
     own = checkpoint.norm(checkpoint.last_norm)
-    basis = element.bases.get(last_stream(checkpoint))
+    basis = element.basis(last_stream(checkpoint))
     heads = checkpoint.heads.values()
     shared = not outside.untied and any(head.tied for head in heads)
     if checkpoint.gives_hidden_states or shared:

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from transformer_nfn.checkpoints import Checkpoint
 from transformer_nfn.group import GroupElement
-from transformer_nfn.identity.elements.canonical import Gauge
+from transformer_nfn.identity.elements.canonical import Gauge, Rules
 from transformer_nfn.identity.elements.element import NetElement, Outside
 from transformer_nfn.identity.elements.parts import basis_streams
 
@@ -36,6 +36,9 @@ def element_tensors(element: NetElement) -> dict[str, Tensor]:
         found["unseen"] = element.unseen
     if element.hidden is not None:
         found |= dict(zip(("hidden.order", "hidden.scale"), element.hidden, strict=True))
+    if element.encoder is not None:
+        inner = element_tensors(element.encoder)
+        found |= {f"encoder.{name}": value for name, value in inner.items()}
     return found
 
 
@@ -45,8 +48,7 @@ def _gauge(gauge: Gauge) -> dict[str, Tensor]:
         found |= {f"norm.{half}.scale": scale, f"norm.{half}.shift": shift}
     found |= {f"ones.{name}": value for name, value in gauge.ones.items()}
     found |= {f"shared.{name}": value for name, value in gauge.shared.items()}
-    biases = {"key_bias": gauge.key_bias, "value_bias": gauge.value_bias}
-    return found | {name: value for name, value in biases.items() if value is not None}
+    return found | {f"bias.{name}": value for name, value in gauge.biases.items()}
 
 
 def element_from(tensors: Mapping[str, Tensor], checkpoint: Checkpoint) -> NetElement:
@@ -65,24 +67,32 @@ def element_from(tensors: Mapping[str, Tensor], checkpoint: Checkpoint) -> NetEl
         for i in numbers
     )
     bases = {int(name): basis for name, basis in _under(tensors, "basis.").items()}
-    gauges = tuple(_gauge_from(_under(tensors, f"gauge.{i}.")) for i in numbers)
+    halves = _norms_read(checkpoint)
+    gauges = tuple(_gauge_from(_under(tensors, f"gauge.{i}."), halves) for i in numbers)
     outside, hidden = None, None
     if outer := _under(tensors, "outside."):
         norm, untied = (outer["scale"], outer["shift"]), bool(outer["untied"].item())
         outside = Outside(norm, _under(outer, "ones."), untied)
     if classifier := _under(tensors, "hidden."):
         hidden = classifier["order"], classifier["scale"]
-    return NetElement(blocks, bases, gauges, outside, hidden, tensors.get("unseen"))
+    inner = checkpoint.encoder
+    encoder = element_from(_under(tensors, "encoder."), inner) if inner is not None else None
+    return NetElement(blocks, bases, gauges, outside, hidden, tensors.get("unseen"), encoder)
 
 
-def _gauge_from(tensors: Mapping[str, Tensor]) -> Gauge | None:
+def _norms_read(checkpoint: Checkpoint) -> int:
+    """How many norms a block reads: one for each half, and the encoder's last."""
+    return len(checkpoint.spec.block.halves) + (checkpoint.encoder is not None)
+
+
+def _gauge_from(tensors: Mapping[str, Tensor], halves: int) -> Gauge | None:
     if not tensors:
         return None
-    first, second = (
-        (tensors[f"norm.{half}.scale"], tensors[f"norm.{half}.shift"]) for half in (0, 1)
+    norms = tuple(
+        (tensors[f"norm.{half}.scale"], tensors[f"norm.{half}.shift"]) for half in range(halves)
     )
-    biases = tensors.get("key_bias"), tensors.get("value_bias")
-    return Gauge((first, second), _under(tensors, "ones."), *biases, _under(tensors, "shared."))
+    parts = (_under(tensors, f"{part}.") for part in ("ones", "bias", "shared"))
+    return Gauge(norms, *parts)
 
 
 def _under(tensors: Mapping[str, Tensor], prefix: str) -> dict[str, Tensor]:
@@ -111,6 +121,8 @@ def element_table(checkpoint: Checkpoint) -> dict[str, Slot]:
         table["hidden.scale"] = Slot(torch.float64, neurons)
     if can_become_rms(checkpoint):
         table["unseen"] = Slot(torch.float64, (D,))
+    if (encoder := checkpoint.encoder) is not None:
+        table |= {f"encoder.{name}": slot for name, slot in element_table(encoder).items()}
     return table
 
 
@@ -119,7 +131,8 @@ def gauge_table(checkpoint: Checkpoint) -> dict[str, Slot]:
     block = checkpoint.spec.block
     free = [*block.readers] if checkpoint.centred_reads else []
     free += [*block.writers] if checkpoint.centred_writes else []
-    names = [f"norm.{half}.{part}" for half in (0, 1) for part in ("scale", "shift")]
+    halves = range(_norms_read(checkpoint))
+    names = [f"norm.{half}.{part}" for half in halves for part in ("scale", "shift")]
     table = {name: Slot(torch.float64, (checkpoint.D,)) for name in names}
     if checkpoint.settings.norm == "layer":
         table |= {
@@ -129,17 +142,17 @@ def gauge_table(checkpoint: Checkpoint) -> dict[str, Slot]:
         }
     rows = (checkpoint.D + 1,)  # the last for a bias
     table |= {f"shared.{name}": Slot(torch.float64, rows) for name in block.shifted}
-    if checkpoint.settings.rope is None and checkpoint.has_bias("K"):
-        table["key_bias"] = _beside_stream(checkpoint, "K")
-    if checkpoint.family.output_bias:
-        table["value_bias"] = _beside_stream(checkpoint, "V")
-    return table
+    rules = Rules.of(checkpoint)
+    stored = {name for name in rules.keys if checkpoint.has_bias(name)}
+    return table | {
+        f"bias.{name}": _beside_stream(checkpoint, name) for name in stored | rules.values
+    }
 
 
 def _beside_stream(checkpoint: Checkpoint, tensor: str) -> Slot:
     """All axes of a tensor of a block but the stream's."""
     spec = checkpoint.spec
-    labels = [i.label for i in spec.block.tensors[tensor] if i.label not in ("x", "z")]
+    labels = [i.label for i in spec.block.tensors[tensor] if i.label not in ("x", "z", "w")]
     return Slot(torch.float64, tuple(spec.size(label) for label in labels))
 
 

@@ -1,5 +1,6 @@
 """One block against another: the group element between them, and what it leaves unexplained."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 import torch
@@ -13,7 +14,7 @@ from transformer_nfn.identity.matching.bases import find_basis
 from transformer_nfn.identity.matching.experts import match_experts
 from transformer_nfn.identity.matching.heads import between, between_pairs, match_heads
 from transformer_nfn.identity.matching.neurons import back, match_neurons, rms, scale_between
-from transformer_nfn.space import Kind, WeightBatch
+from transformer_nfn.space import Attention, Kind, WeightBatch
 
 
 @dataclass(frozen=True)
@@ -25,15 +26,59 @@ class BlockMatch:
         bases: Of the streams that attention and MLP write, where they were not known before.
         condition: The largest condition number of M and N.
         loose: Heads of the second block for which no M or N was found that carries one pair of
-            factors to the other: without full rank there is none, or many.
-        distances: The squared distances of all pairs of heads, for pictures.
+            factors to the other: without full rank there is none, or many. By the axis of heads.
+        distances: The squared distances of all pairs of heads of the first attention, for pictures.
     """
 
     element: GroupElement
     bases: tuple[Basis | None, Basis | None]
     condition: float
-    loose: tuple[int, ...]
+    loose: Mapping[str, tuple[int, ...]]
     distances: Tensor
+
+
+@dataclass(frozen=True)
+class _Heads:
+    """The heads of one attention of two blocks, matched by where they look.
+
+    Attributes:
+        part: The attention.
+        groups: For each of their groups which of ours it is.
+        inside: The same for the heads of each group.
+        ours: Our heads, in their order.
+        theirs: Theirs.
+        k: What stands between queries and keys of both.
+        distances: Of all pairs of heads.
+    """
+
+    part: Attention
+    groups: Tensor
+    inside: Tensor
+    ours: Heads
+    theirs: Heads
+    k: Tensor
+    distances: Tensor
+
+    @property
+    def v(self) -> Tensor:
+        """What stands between values and outputs of both."""
+        outputs = (heads.O.transpose(2, 3).flatten(1, 2) for heads in (self.ours, self.theirs))
+        return between(self.ours.V, self.theirs.V, *outputs)
+
+    @property
+    def parts(self) -> dict[str, Tensor]:
+        """Of a group element."""
+        back_in_order = {self.part.compared: self.k, self.part.carried: self.v}
+        found = {label: back(value, self.groups) for label, value in back_in_order.items()}
+        return found | {self.part.outer: self.groups, "m": self.inside}
+
+    @property
+    def conditions(self) -> tuple[Tensor, Tensor]:
+        """Of each matrix between queries and keys, and between values and outputs."""
+        if not self.ours.rotary:
+            return torch.linalg.cond(self.k), torch.linalg.cond(self.v)
+        size = self.k.abs() if self.part.normed else self.k.norm(dim=-1)
+        return size.amax(-1) / size.amin(-1), torch.linalg.cond(self.v)
 
 
 def match_block(
@@ -60,33 +105,24 @@ def match_block(
     spec = theirs.spec
     moved = GroupElement.identity(spec).parts
     start = rotated(ours, bases)
-    a, b = Heads.of(start), Heads.of(theirs)
-    groups, inside, cost = match_heads(a, b, outputs=known)
-    outer = "g" if "g" in spec.block.axes else "h"
-    if spec.block.axes[outer].kind is Kind.FREE:
-        groups, inside = torch.arange(a.groups), torch.arange(a.Q.shape[1]).expand_as(inside)
-    picked = a.pick(groups, inside)
-    signed = spec.block.axes["k"].kind is Kind.SIGNED
-    k = _signs(picked, b) if signed else _query_key(picked, b)
+    heads = [_match_heads(start, theirs, each, outputs=known) for each in spec.block.attentions]
     middle: Basis | None = None
     if not known:
-        off = Heads.of(variances[0]).pick(groups, inside), Heads.of(variances[1])
-        middle = _middle_basis(picked, b, (start, theirs), variances, off, rounding, fix_ones)
+        (only,) = heads  # a network without skip connections has one attention a block
+        middle = _middle_basis(only, (start, theirs), variances, rounding, fix_ones)
         if middle is not None:
             start = rotated(ours, (bases[0], middle.matrix, bases[2]))
-            picked = replace(picked, O=picked.O @ middle.matrix)
-    v = between(picked.V, b.V, *(heads.O.transpose(2, 3).flatten(1, 2) for heads in (picked, b)))
+            heads = [replace(only, ours=replace(only.ours, O=only.ours.O @ middle.matrix))]
     order: Tensor | None = None
     if "u" in spec.block.axes:
         neurons = match_experts(start, theirs)
     else:
         order, scale = _neurons(start, theirs, known)
         neurons = {"a": order} | ({} if scale is None else {"s": back(scale, order)})
-    parts: dict[str, Tensor] = {"k": back(k, groups), "v": back(v, groups), **neurons}
-    parts |= {outer: groups, "m": inside}
+    parts = {label: part for each in heads for label, part in each.parts.items()} | neurons
     parts = {label: part for label, part in parts.items() if label in moved}
     if "i" in moved:
-        parts["i"] = _norm_scales(start, theirs, groups, inside)
+        parts["i"] = _norm_scales(start, theirs, heads[0].groups, heads[0].inside)
     element = GroupElement(spec, {label: part[None, None] for label, part in parts.items()})
     last: Basis | None = None
     if not known and order is not None:
@@ -94,16 +130,31 @@ def match_block(
         if last is not None:
             second = None if middle is None else middle.matrix
             start = rotated(ours, (bases[0], second, last.matrix))
-    size = k.norm(dim=-1) if a.rotary and not signed else k.abs()
-    ratio = size.amax(-1) / size.amin(-1)
-    conditions = ratio if a.rotary else torch.linalg.cond(k), torch.linalg.cond(v)
+    moved_ours, conditions = element(start), [each.conditions for each in heads]
+    loose = {
+        each.part.outer: _loose(Heads.of(moved_ours, each.part), each.theirs, condition, rounding)
+        for each, condition in zip(heads, conditions, strict=True)
+    }
     return BlockMatch(
         element,
         (middle, last),
-        max(c.nan_to_num(nan=torch.inf).max().item() for c in conditions),
-        _loose(Heads.of(element(start)), b, conditions, rounding),
-        cost.flatten(2).flatten(0, 1),
+        max(c.nan_to_num(nan=torch.inf).max().item() for both in conditions for c in both),
+        {label: some for label, some in loose.items() if some},
+        heads[0].distances.flatten(2).flatten(0, 1),
     )
+
+
+def _match_heads(
+    ours: WeightBatch, theirs: WeightBatch, part: Attention, *, outputs: bool
+) -> _Heads:
+    """Which head of ours is which of theirs, and what stands between their queries and keys."""
+    a, b = (Heads.of(batch, part) for batch in (ours, theirs))
+    groups, inside, cost = match_heads(a, b, outputs=outputs)
+    if theirs.spec.block.axes[part.outer].kind is Kind.FREE:
+        groups, inside = torch.arange(a.groups), torch.arange(a.Q.shape[1]).expand_as(inside)
+    picked = a.pick(groups, inside)
+    k = _signs(picked, b) if part.normed else _query_key(picked, b)
+    return _Heads(part, groups, inside, picked, b, k, cost)
 
 
 def _loose(
@@ -154,11 +205,9 @@ def _norm_scales(ours: WeightBatch, theirs: WeightBatch, groups: Tensor, inside:
 
 
 def _middle_basis(
-    a: Heads,
-    b: Heads,
+    matched: _Heads,
     blocks: tuple[WeightBatch, WeightBatch],
     variances: tuple[WeightBatch, WeightBatch],
-    off: tuple[Heads, Heads],
     rounding: float,
     fix_ones: bool,
 ) -> Basis | None:
@@ -167,9 +216,12 @@ def _middle_basis(
     V O is taken in an orthonormal basis of what their V reads, where ours needs no N.
     """
     ours, theirs = blocks
+    a, b = matched.ours, matched.theirs
+    off, off_b = (Heads.of(batch, matched.part) for batch in variances)
+    off_a = off.pick(matched.groups, matched.inside)
     q, _ = torch.linalg.qr(b.V)
     rows, squares = [], []
-    for heads, uncertain in zip((a, b), off, strict=True):
+    for heads, uncertain in ((a, off_a), (b, off_b)):
         reads = torch.einsum("gji,gjv->giv", q, heads.V)
         rows.append(torch.einsum("giv,gmvx->gmix", reads, heads.O).flatten(0, 2))
         # Rounding of O moves a row by its own size, that of V moves all rows alike.

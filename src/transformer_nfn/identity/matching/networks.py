@@ -13,7 +13,7 @@ from transformer_nfn.identity.comparing.outcome import Match
 from transformer_nfn.identity.comparing.rounding import unit_roundoff
 from transformer_nfn.identity.comparing.variance import with_spread
 from transformer_nfn.identity.elements.canonical import Rules, gauge_of
-from transformer_nfn.identity.elements.element import NetElement, last_stream, streams
+from transformer_nfn.identity.elements.element import MEMORY, NetElement, last_stream, streams
 from transformer_nfn.identity.elements.settling import settled
 from transformer_nfn.identity.matching.blocks import match_block
 from transformer_nfn.identity.matching.outside import (
@@ -35,7 +35,17 @@ def match(
     """
     found = Match()
     rounding = unit_roundoff(ours, theirs)
-    found.learn(0, find_first_basis(ours, theirs, rounding))
+    if ours.encoder is not None and theirs.encoder is not None:
+        found.include(match(ours.encoder, theirs.encoder), MEMORY)
+    if found.failures:
+        return found
+    if ours.shares_words:
+        if MEMORY in found.bases:
+            found.bases[0] = found.bases[MEMORY]
+        if MEMORY in found.known:
+            found.known[0] = found.known[MEMORY]
+    else:
+        found.learn(0, find_first_basis(ours, theirs, rounding))
     found.unseen = unseen_direction(ours, theirs, found.bases.get(0))
     compare_writers(ours, theirs, found)
     for number in range(ours.blocks):
@@ -51,13 +61,17 @@ def match(
 
 def element_of(found: Match, ours: Checkpoint, theirs: Checkpoint) -> NetElement:
     """The element that a match without failures is, with the second checkpoint's gauges."""
+    encoders, inner = (ours.encoder, theirs.encoder), None
+    if found.encoder is not None and None not in encoders:
+        inner = element_of(found.encoder, *encoders)  # type: ignore[arg-type]
     element = NetElement(
         tuple(found.blocks),
-        found.bases,
+        {stream: basis for stream, basis in found.bases.items() if stream != MEMORY},
         tuple(found.gauges),
         outside_gauge(ours, theirs, found.unseen),
         found.hidden,
         found.unseen,
+        inner,
     )
     return settled(element, ours)
 
@@ -65,26 +79,26 @@ def element_of(found: Match, ours: Checkpoint, theirs: Checkpoint) -> NetElement
 def _match_one(
     ours: Checkpoint, theirs: Checkpoint, number: int, rounding: float, found: Match
 ) -> None:
-    first, middle, last = streams(ours, number)
+    places = streams(ours, number)
     pair = BlockPair.of(ours, theirs, number, found.unseen)
     off_ours, off_theirs = pair.variances
-    known = found.known.get(first), found.known.get(middle), found.known.get(last)
+    known = tuple(found.known.get(stream) for stream in places)
     result = match_block(
         pair.ours,
         pair.theirs,
-        (found.bases.get(first), found.bases.get(middle), found.bases.get(last)),
+        tuple(found.bases.get(stream) for stream in places),
         known=ours.skip,
         variances=(off_ours, with_spread(off_theirs, pair.theirs, known)),
         rounding=rounding,
         fix_ones=fixes_ones(ours, theirs),
     )
     if not ours.skip:
-        for stream, basis in zip((middle, last), result.bases, strict=True):
+        for stream, basis in zip(places[1:], result.bases, strict=True):
             found.learn(stream, basis)
     found.blocks.append(result.element)
     found.gauges.append(gauge_of(pair.raw, pair.norms, Rules.of(theirs), found.unseen))
     found.distances.append(result.distances)
     found.condition = max(found.condition, result.condition)
-    if result.loose:
-        found.by_products.append(f"{pair.place}: head {result.loose[0]}")
-    compare_block(pair, result.element, (first, middle, last), found, result.loose)
+    for loose in result.loose.values():
+        found.by_products.append(f"{pair.place}: head {loose[0]}")
+    compare_block(pair, result.element, places, found, result.loose)

@@ -6,14 +6,14 @@ on those of many more on which they differ most. What rounding does to the outpu
 both files: every stored number is moved by up to half its last digit, several times.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
 
 from transformer_nfn.checkpoints import Checkpoint
-from transformer_nfn.identity.running.function import run, run_roundings
+from transformer_nfn.identity.running.function import run_batches, run_roundings
 from transformer_nfn.identity.running.inputs import draw_inputs, pool_size
 from transformer_nfn.identity.running.jumps import turning, without_jumps
 
@@ -41,8 +41,8 @@ _CLEAR, _CLEAR_ON_ONE = 1.5, 4.0
 #: Beyond this multiple of the limits more roundings would change nothing.
 _HOPELESS = 2.0
 #: Between the seeds of the roundings of one file and of the other: equal ones would not be two. And
-#: from those by which inputs are chosen to those by which they are judged.
-_OTHER, _AGAIN = 10**6, 10**3
+#: to those by which inputs are chosen from those by which they are judged.
+_OTHER, _BEFORE = 10**6, 10**3
 #: Outputs of one token that are compared; of more, some chosen by the seed.
 _OUTPUTS = 4096
 #: Parts of a sequence that are judged by themselves: a change may show at its start or end only.
@@ -113,110 +113,121 @@ def confirm(
         words: Some that must be among them.
     """
     networks = without_jumps(ours), without_jumps(theirs)
-    drawn = _Said(networks, draw_inputs(*networks, seed=seed, tokens=words), seed)
-    chosen = _most_different(networks, seed)
-    found = _agreement(drawn, chosen, MANY_JITTERS if drawn.few else _JITTERS)
+    drawn = draw_inputs(*networks, seed=seed, tokens=words)
+    said = _Said(networks, [drawn, _most_different(networks, seed)], seed)
+    found = _agreement(said, MANY_JITTERS if said.few else _JITTERS)
     if not (found.ratio <= _CLEAR and found.ratio_on_one <= _CLEAR_ON_ONE):
-        found = _agreement(drawn, chosen, MANY_JITTERS)
+        found = _agreement(said, MANY_JITTERS)
     if found.in_doubt:
-        found = _agreement(drawn, chosen, _MOST_JITTERS)
+        found = _agreement(said, _MOST_JITTERS)
     if networks == (ours, theirs):  # they choose nothing
         return found
-    turned = max(turning(each, drawn.inputs, seed) for each in (ours, theirs))
+    turned = max(turning(each, drawn, seed) for each in (ours, theirs))
     return replace(found, turned=turned)
 
 
 class _Said:
-    """What two networks say on some inputs, and what rounding does to it.
+    """What two networks say on batches of inputs, and what rounding does to it.
 
     Args:
         networks: Both of them.
-        inputs: As `function.run` takes them.
+        batches: Of inputs, as `function.run` takes them.
         seed: Of the choice where there are very many outputs.
         first: Seed of the first rounding.
     """
 
     def __init__(
-        self, networks: tuple[Checkpoint, Checkpoint], inputs: Tensor, seed: int, first: int = 0
+        self,
+        networks: tuple[Checkpoint, Checkpoint],
+        batches: Sequence[Tensor],
+        seed: int,
+        first: int = 0,
     ) -> None:
-        self.networks, self.inputs, self.seed = networks, inputs, seed
-        self.outputs = [some_outputs(run(network, inputs), seed) for network in networks]
+        self.networks, self.batches, self.seed = networks, batches, seed
+        self._outputs = [
+            [some_outputs(out, seed) for out in run_batches(network, batches)]
+            for network in networks
+        ]
         self._starts = seed + first, seed + first + _OTHER
-        self._sums: list[dict[str, Tensor]] = [{}, {}]
+        self._sums: list[list[dict[str, Tensor]]] = [[{} for _ in batches] for _ in networks]
         self._roundings = 0
 
     @property
     def few(self) -> bool:
         """Whether an input has so few outputs that what rounding does to them is chance."""
-        return min(out[0].numel() for out in self.outputs[1].values()) < MANY_OUTPUTS
+        return min(out[0].numel() for out in self._outputs[1][0].values()) < MANY_OUTPUTS
 
     def measure(self, roundings: int) -> None:
         """What rounding does to both, by so many roundings; those already measured are kept."""
-        cases = zip(self.networks, self.outputs, self._starts, self._sums, strict=True)
+        cases = zip(self.networks, self._outputs, self._starts, self._sums, strict=True)
         for network, exact, start, sums in cases:
             seeds = range(start + self._roundings, start + roundings)
-            for moved in run_roundings(network, self.inputs, seeds):
-                for head, out in some_outputs(moved, self.seed).items():
-                    square = (out - exact[head]).square().sum(dim=2)
-                    sums[head] = sums[head] + square if head in sums else square
+            for moved in run_roundings(network, self.batches, seeds):
+                for plain, given, total in zip(exact, moved, sums, strict=True):
+                    for head, out in some_outputs(given, self.seed).items():
+                        square = (out - plain[head]).square().sum(dim=2)
+                        total[head] = total[head] + square if head in total else square
         self._roundings = max(self._roundings, roundings)
 
-    def squares(self) -> list[tuple[Tensor, Tensor, Tensor]]:
+    def squares(self, batch: int) -> list[tuple[Tensor, Tensor, Tensor]]:
         """By head the difference, the mean of what rounding does, and the outputs: "s t" each."""
         found = []
-        for head, two in self.outputs[1].items():
-            size = two.square().sum(dim=2)
-            one_level, two_level = (sums[head] / self._roundings for sums in self._sums)
+        one, two = (outputs[batch] for outputs in self._outputs)
+        for head, out in two.items():
+            size = out.square().sum(dim=2)
+            levels = [sums[batch][head] / self._roundings for sums in self._sums]
             # What float64 itself does is no less than this.
-            level = torch.maximum(one_level, two_level).clamp_min(1e-300)
-            apart = (self.outputs[0][head] - two).square().sum(dim=2)
+            level = torch.maximum(*levels).clamp_min(1e-300)
+            apart = (one[head] - out).square().sum(dim=2)
             found.append((apart, torch.maximum(level, 1e-26 * size), size))
         return found
 
 
-def _agreement(drawn: _Said, chosen: _Said, roundings: int) -> Agreement:
+def _agreement(said: _Said, roundings: int) -> Agreement:
     """What is between the outputs of two networks, in multiples of what rounding does to them.
 
     Args:
-        drawn: On inputs drawn at random.
-        chosen: On those of many on which they differ most.
-        roundings: How many to measure on each.
+        said: On inputs drawn at random, and on those of many on which they differ most.
+        roundings: How many to measure.
     """
-    ratios, singles, rounding, difference = [], [], [], []
-    for said in (drawn, chosen):
-        said.measure(roundings)
-        for apart, level, size in said.squares():
-            singles.append(_root((apart.sum(dim=1) / level.sum(dim=1)).max()))
-            total = size.sum().clamp_min(1e-300)
-            difference.append(_root(apart.sum() / total))
-            if said is chosen:
-                continue
-            rounding.append(_root(level.sum() / total))
-            half = len(apart) // 2
-            ratios += [
-                _root(apart[rows, part].sum() / level[rows, part].sum())
-                for rows in (slice(None), slice(half), slice(half, None))
-                for part in _parts(apart.shape[1])
-                if apart[rows, part].numel()
-            ]
-    inputs = len(drawn.inputs) + len(chosen.inputs)
-    worst = max(ratios), max(singles), max(rounding), max(difference)
-    return Agreement(*worst, inputs, drawn.seed)
+    said.measure(roundings)
+    drawn, chosen = said.squares(0), said.squares(1)
+    singles = [apart.sum(dim=1) / level.sum(dim=1) for apart, level, _ in (*drawn, *chosen)]
+    ratios, rounding, difference = [], [], []
+    for apart, level, size in drawn:
+        total = size.sum().clamp_min(1e-300)
+        rounding.append(_root(level.sum() / total))
+        difference.append(_root(apart.sum() / total))
+        half = len(apart) // 2
+        ratios += [
+            _root(apart[rows, part].sum() / level[rows, part].sum())
+            for rows in (slice(None), slice(half), slice(half, None))
+            for part in _parts(apart.shape[1])
+            if apart[rows, part].numel()
+        ]
+    return Agreement(
+        max(ratios),
+        max(_root(single.max()) for single in singles),
+        max(rounding),
+        max(difference),
+        sum(len(inputs) for inputs in said.batches),
+        said.seed,
+    )
 
 
-def _most_different(networks: tuple[Checkpoint, Checkpoint], seed: int) -> _Said:
+def _most_different(networks: tuple[Checkpoint, Checkpoint], seed: int) -> Tensor:
     """Of many more random inputs those on which the outputs differ most beyond rounding."""
     count = pool_size(networks[1], _SHORT, _POOL)
     inputs = draw_inputs(*networks, seed=seed + 1, count=count, length=_SHORT)
-    pool = _Said(networks, inputs, seed)
+    pool = _Said(networks, [inputs], seed, first=_BEFORE)
     pool.measure(_FEW_JITTERS)
     beyond = []
-    for apart, level, _ in pool.squares():
+    for apart, level, _ in pool.squares(0):
         each = level.sum(dim=1)
         # Few roundings say little of one input, so the mean of all is mixed in.
         beyond.append(apart.sum(dim=1) / (each + each.mean()))
     order = torch.stack(beyond).amax(dim=0).nan_to_num(nan=torch.inf).argsort(descending=True)
-    return _Said(networks, inputs[order[:_CHOSEN]], seed, first=_AGAIN)
+    return inputs[order[:_CHOSEN]]
 
 
 def some_outputs(

@@ -5,6 +5,7 @@ tested for each family; so a witness found here is one there.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 
 import torch
 from jaxtyping import Float
@@ -57,75 +58,124 @@ def run(
             zoo's patches "s t p".
         blocks: Canonical weights that take the place of some blocks.
     """
-    return {head: out[0] for head, out in run_each([checkpoint], inputs, blocks).items()}
+    return run_batches(checkpoint, [inputs], blocks)[0]
+
+
+@torch.no_grad()
+def run_batches(
+    checkpoint: Checkpoint,
+    batches: Sequence[Tensor],
+    blocks: Mapping[int, WeightBatch] | None = None,
+) -> list[dict[str, Tensor]]:
+    """The same for several batches, of inputs of several lengths: each block is read once."""
+    found = run_each([checkpoint], batches, blocks)
+    return [{head: out[0] for head, out in given.items()} for given in found]
 
 
 def run_roundings(
-    checkpoint: Checkpoint, inputs: Tensor, seeds: Iterable[int]
-) -> Iterator[dict[str, Tensor]]:
+    checkpoint: Checkpoint, batches: Sequence[Tensor], seeds: Iterable[int]
+) -> Iterator[list[dict[str, Tensor]]]:
     """What a checkpoint gives after each of several roundings, small ones side by side.
 
     Args:
         checkpoint: The network.
-        inputs: As for `run`.
+        batches: Of inputs, as for `run`.
         seeds: Of the roundings.
     """
     seeds = list(seeds)
-    tokens = inputs.shape[0] * max(inputs.shape[-1], 64)
+    tokens = sum(inputs.shape[0] * max(inputs.shape[-1], 64) for inputs in batches)
     numbers = checkpoint.spec.weights + tokens * checkpoint.D
     count = max(1, _SIDE_BY_SIDE // numbers)
     for begin in range(0, len(seeds), count):
         some = seeds[begin : begin + count]
         with torch.no_grad():
-            found = run_each(jittered_copies(checkpoint, some), inputs)
+            found = run_each(jittered_copies(checkpoint, some), batches)
         for place in range(len(some)):
-            yield {head: out[place] for head, out in found.items()}
+            yield [{head: out[place] for head, out in given.items()} for given in found]
 
 
 def run_each(
     checkpoints: Sequence[Checkpoint],
-    inputs: Tensor,
+    batches: Sequence[Tensor],
     blocks: Mapping[int, WeightBatch] | None = None,
     choices: list[Tensor] | None = None,
-) -> dict[str, Float[Tensor, "n s ..."]]:
+) -> list[dict[str, Float[Tensor, "n s ..."]]]:
     """The same for several networks of one shape and one config at a time.
 
     Args:
         checkpoints: The networks.
-        inputs: As for `run`.
+        batches: Of inputs, as for `run`.
         blocks: As for `run`.
         choices: Where to note what parts choose, in the order in which they do.
     """
+    found = []
+    for last in _last_streams(checkpoints, batches, blocks or {}, choices):
+        given = [_heads(c, *own) for c, *own in zip(checkpoints, *last, strict=True)]
+        found.append({head: torch.stack([out[head] for out in given]) for head in given[0]})
+    return found
+
+
+@dataclass
+class _Stream:
+    """What is between two blocks, of one batch of inputs.
+
+    Attributes:
+        n: Plainly normalised, "n s t x".
+        raw: As it is.
+        memory: What an encoder made of its inputs, where there is one.
+    """
+
+    n: Tensor
+    raw: Tensor
+    memory: dict[str, Tensor]
+
+
+def _last_streams(
+    checkpoints: Sequence[Checkpoint],
+    batches: Sequence[Tensor],
+    blocks: Mapping[int, WeightBatch],
+    choices: list[Tensor] | None,
+) -> list[tuple[Float[Tensor, "n s t x"], Float[Tensor, "n s t x"]]]:
+    """Of each batch the stream after the last block, plainly normalised and as it is."""
     one = checkpoints[0]
     halves, eps = one.spec.block.halves, one.settings.eps
-    stream = torch.stack([embed(checkpoint, inputs) for checkpoint in checkpoints])  # n s t x
-    norm = layer_norm if halves[0].centred else rms_norm
-    n = norm(stream, eps)
-    if one.family.first_norm:
-        stream = _affine(n, [c.norm(c.stream_norms[0]) for c in checkpoints])
-        n = n if one.gives_stream(one.reading_norms(0)[0]) else norm(stream, eps)
     shared = {
         name: torch.stack([c.files.read(c.name(stored)).double() for c in checkpoints])
         for name, stored in one.family.shared.items()
     }
+    memories: list[dict[str, Tensor]] = [{} for _ in batches]
+    if one.encoder is not None:
+        encoders = [encoder for c in checkpoints if (encoder := c.encoder) is not None]
+        made = _last_streams(encoders, [inputs[:, 0] for inputs in batches], {}, choices)
+        memories = [{"memory": n} for n, _ in made]
+        batches = [inputs[:, 1] for inputs in batches]
+    norm = layer_norm if halves[0].centred else rms_norm
+    streams = []
+    for inputs, memory in zip(batches, memories, strict=True):
+        raw = torch.stack([embed(checkpoint, inputs) for checkpoint in checkpoints])
+        n = norm(raw, eps)
+        if one.family.first_norm:
+            raw = _affine(n, [c.norm(c.stream_norms[0]) for c in checkpoints])
+            n = n if one.gives_stream(one.reading_norms(0)[0]) else norm(raw, eps)
+        streams.append(_Stream(n, raw, memory))
     for depth in range(one.settings.depth or one.blocks):
         number = min(depth, one.blocks - 1)  # of the block that it is
-        given = (blocks or {}).get(number)
+        given = blocks.get(number)
         w = _weights([canonical_block(c, number) if given is None else given for c in checkpoints])
-        w |= shared
-        before = n
-        for place, half in enumerate(halves):
-            given_n = before if one.spec.block.parallel else stream if half.raw else n
-            if choices is not None and (made := half.part.choices(w, given_n)) is not None:
-                choices.append(made)
-            written = half.multiplier * half.part(w, given_n, number)
-            stream = stream + written if half.skip else written
-            n = norm(stream, eps)
-            if one.post_norm:
-                after = one.family.norms[place] if one.family.norms else ""
-                stream = _affine(n, [c.norm(c.block_name(number) + after) for c in checkpoints])
-    given_out = [_heads(c, *own) for c, *own in zip(checkpoints, n, stream, strict=True)]
-    return {head: torch.stack([out[head] for out in given_out]) for head in given_out[0]}
+        for stream in streams:
+            own, before = w | shared | stream.memory, stream.n
+            for place, half in enumerate(halves):
+                read = before if one.spec.block.parallel else stream.raw if half.raw else stream.n
+                if choices is not None and (chosen := half.part.choices(own, read)) is not None:
+                    choices.append(chosen)
+                written = half.multiplier * half.part(own, read, number)
+                stream.raw = stream.raw + written if half.skip else written
+                stream.n = norm(stream.raw, eps)
+                if one.post_norm:
+                    after = one.family.norms[place] if one.family.norms else ""
+                    norms = [c.norm(c.block_name(number) + after) for c in checkpoints]
+                    stream.raw = _affine(stream.n, norms)
+    return [(stream.n, stream.raw) for stream in streams]
 
 
 def _weights(blocks: Sequence[WeightBatch]) -> dict[str, Float[Tensor, "n ..."]]:

@@ -65,6 +65,9 @@ def draw_inputs(
     ids = torch.randint(0, words, (count, length), generator=generator)
     for row, token in enumerate(token for token in tokens if token < words):
         ids[row % count, (row // count) % length] = token
+    if ours.encoder is not None:
+        given = torch.randint(0, words, ids.shape, generator=generator)
+        return torch.stack([given, ids], dim=1)
     if not (types := _rows(TokenTypes, ours, theirs)):
         return ids
     drawn = torch.randint(0, types, ids.shape, generator=generator)

@@ -34,8 +34,8 @@ def turning(checkpoint: Checkpoint, inputs: Tensor, seed: int) -> float:
     """Which part of all choices rounding turns, or are ties, in the block where it is largest."""
     exact: list[Tensor] = []
     moved: list[Tensor] = []
-    run_each([checkpoint], inputs, choices=exact)
-    run_each([jittered(checkpoint, seed=seed)], inputs, choices=moved)
+    run_each([checkpoint], [inputs], choices=exact)
+    run_each([jittered(checkpoint, seed=seed)], [inputs], choices=moved)
     # NaN, a tie, is equal to nothing.
     turned = [(one != two).any(dim=-1).double() for one, two in zip(exact, moved, strict=True)]
     return max((float(each.mean()) for each in turned), default=0.0)

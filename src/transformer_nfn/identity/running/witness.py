@@ -205,8 +205,8 @@ def _outputs(
     for checkpoint, outputs in zip((ours, theirs), exact, strict=True):
         parts = []
         for some in _slices(checkpoint, inputs):
-            moved = run_roundings(checkpoint, some, range(jitters))
-            parts.append([some_outputs(given, _CHOICE, most, kept) for given in moved])
+            moved = run_roundings(checkpoint, [some], range(jitters))
+            parts.append([some_outputs(given, _CHOICE, most, kept) for (given,) in moved])
         for head in noise:
             each = [torch.cat([part[j][head] for part in parts]) for j in range(jitters)]
             noise[head].append(torch.stack([out.flatten(1) - outputs[head] for out in each]))

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import ClassVar
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -87,6 +88,19 @@ class Attention(Part):
 
     readers = ("Q", "K", "V")
     writers = ("O", "bO")
+    #: What its tensors are called, by what they do, and the axes that two of them share.
+    query: ClassVar[str] = "Q"
+    key: ClassVar[str] = "K"
+    value: ClassVar[str] = "V"
+    output_weight: ClassVar[str] = "O"
+    constant: ClassVar[str] = "bO"
+    compared: ClassVar[str] = "k"
+    carried: ClassVar[str] = "v"
+
+    @property
+    def outer(self) -> str:
+        """The axis of its heads, or of groups of them."""
+        return "g" if self.grouped else "h"
 
     @property
     def reads(self) -> str:
@@ -101,18 +115,18 @@ class Attention(Part):
             found[WITH_BIAS_ROW] = free("D + 1")
         if not self.rotary:
             found[_SECOND[self.reads]] = found[self.reads]
-        per = "g" if self.grouped else "h"
+        per = self.outer
         found[per] = (free if self.alibi or self.relative else permuted)(
             "groups" if self.grouped else "heads"
         )
         if self.grouped:
             found["m"] = permuted("heads_per_group", per=per)
         kind = signed if self.normed else rotary if self.rotary else linear
-        found["k"] = kind("D_k", per=per)
+        found[self.compared] = kind("D_k", per=per)
         if self.normed:
             scales = linear("1", per=f"{per} j" if self.together else "j")
             found |= {"f": free("2"), "j": free("pairs"), "i": scales}
-        found["v"] = linear("D_v", per=per)
+        found[self.carried] = linear("D_v", per=per)
         if self.output != STREAM:
             found[self.output] = permuted("D")
         return found
@@ -120,19 +134,29 @@ class Attention(Part):
     @property
     def tensors(self) -> Mapping[str, str]:
         """Q, K, V, O, and the output's bias."""
-        shared, each = ("g", "g m") if self.grouped else ("h", "h")
-        read = self.reads
+        shared = self.outer
+        each = f"{shared} m" if self.grouped else shared
+        read, source, k, v = self.reads, self.source, self.compared, self.carried
         found = {
-            "Q": f"{each} {read} k",
-            "K": f"{shared} {read} {'k' if self.normed else 'k*'}",
-            "V": f"{shared} {read} v",
-            "O": f"{each} v* {self.output}",
+            self.query: f"{each} {read} {k}",
+            self.key: f"{shared} {source} {k if self.normed else f'{k}*'}",
+            self.value: f"{shared} {source} {v}",
+            self.output_weight: f"{each} {v}* {self.output}",
         }
         if self.normed:
             own = (f"{each} ", f"{shared} ") if self.together else ("", "")
             found |= {"nQ": f"{own[0]}f j i", "nK": f"{own[1]}f j i*"}
         found |= dict.fromkeys(self.gains, self.output)
-        return found | ({"bO": self.output} if self.output_bias else {})
+        return found | ({self.constant: self.output} if self.output_bias else {})
+
+    @property
+    def source(self) -> str:
+        """The label of what keys and values read."""
+        return self.reads
+
+    def source_of(self, reader: str) -> str:
+        """The stream, or for keys and values their source."""
+        return self.reads if reader == self.query else self.source
 
     @property
     def products(self) -> Mapping[str, str]:
@@ -153,10 +177,11 @@ class Attention(Part):
     @property
     def units(self) -> Mapping[str, Unit]:
         """Q Kᵀ and V O of each head; under rotary positions Q Kᵀ of each pair of coordinates."""
-        labels = ("g", "m") if self.grouped else ("h",)
-        found = {"V O": Unit(("V", "O"), labels, self._values)}
+        labels = (self.outer, "m") if self.grouped else (self.outer,)
+        values, looks = (self.value, self.output_weight), (self.query, self.key)
+        found = {" ".join(values): Unit(values, labels, self._values)}
         if self.bias_row:  # a token of zeros sees nothing else, and a norm makes a whole one of it
-            found["bV O"] = constant_unit(("V", "O"), labels, self._constants)
+            found[f"b{' '.join(values)}"] = constant_unit(values, labels, self._constants)
         if self.normed:  # a norm stands between queries and keys, so each is seen by itself
             if self.bias_row:
                 each = {"Q": labels, "K": labels[:1]}
@@ -169,15 +194,16 @@ class Attention(Part):
                 ),
             }
         else:
-            found["Q K"] = Unit(("Q", "K"), labels, self._looks, pairs=self.rotary)
+            found[" ".join(looks)] = Unit(looks, labels, self._looks, pairs=self.rotary)
         found |= {name: number_unit(name) for name in self.gains}
-        return found | ({"bO": row_unit("bO")} if self.output_bias else {})
+        return found | ({self.constant: row_unit(self.constant)} if self.output_bias else {})
 
     def _looks(self, w: Mapping[str, Tensor]) -> tuple[Tensor, Tensor]:
-        return self._each_head(w["Q"]), w["K"].unsqueeze(1)  # g m z k, g 1 z k
+        return self._each_head(w[self.query]), w[self.key].unsqueeze(1)  # g m z k, g 1 z k
 
     def _values(self, w: Mapping[str, Tensor]) -> tuple[Tensor, Tensor]:
-        return w["V"].unsqueeze(1), self._each_head(w["O"]).mT  # g 1 z v, g m x v
+        O = self._each_head(w[self.output_weight])
+        return w[self.value].unsqueeze(1), O.mT  # g 1 z v, g m x v
 
     def _constants(self, w: Mapping[str, Tensor]) -> tuple[Tensor, Tensor]:
         V, O = self._values(w)
@@ -198,23 +224,26 @@ class Attention(Part):
 
     def stored_places(self, label: str, size: int) -> Tensor | None:
         """Pairs that turn together stand at j and j + D_k/2, wherever a file has them."""
-        return self.rope.places(size) if label == "k" and self.rope is not None else None
+        return self.rope.places(size) if label == self.compared and self.rope is not None else None
 
     def with_unit_output(self, w: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """Σ |V O|² over the heads gets 1, by a factor of O: GL does not change that."""
-        V, O = w["V"], w["O"]
+        V, O = w[self.value], w[self.output_weight]
         square = ((V.mT @ V) * (O @ O.mT).mT).sum(dim=(-3, -2, -1)) + TINY
-        return {**w, "O": O * square.rsqrt()[..., None, None, None]}
+        return {**w, self.output_weight: O * square.rsqrt()[..., None, None, None]}
 
     def __call__(
         self, w: Mapping[str, Tensor], x: Float[Tensor, "n *s t x"], number: int = 0
     ) -> Float[Tensor, "n *s t r"]:
         """Σ_i softmax(X W^(Q,i) (X W^(K,i))ᵀ / √D_k) X W^(V,i) W^(O,i), and the output's bias."""
-        x = with_bias_row(x) if self.bias_row else x
-        grouped = w["Q"].dim() == 5  # n g m z k
-        heads = w["Q"].shape[2] if grouped else 1
-        q = per_head(x, w["Q"].flatten(1, 2) if grouped else w["Q"])
-        k, v = (per_head(x, w[name]) for name in ("K", "V"))
+        Q, K, V, O = (w[n] for n in (self.query, self.key, self.value, self.output_weight))
+        x, given = (
+            with_bias_row(tokens) if self.bias_row else tokens for tokens in (x, self.given(w, x))
+        )
+        grouped = Q.dim() == 5  # n g m z k
+        heads = Q.shape[2] if grouped else 1
+        q = per_head(x, Q.flatten(1, 2) if grouped else Q)
+        k, v = (per_head(given, part) for part in (K, V))
         if self.normed:
             q, k = (self._normed(part, w[name]) for part, name in ((q, "nQ"), (k, "nK")))
         if self.rope is not None and (not self.turning or self.turning[number]):
@@ -224,13 +253,19 @@ class Attention(Part):
             k, v = (shared.repeat_interleave(heads, dim=-3) for shared in (k, v))
         out = join_heads(
             attend(q, k, v, self._bias(w, q, number), scale=self.scale, softcap=self.softcap),
-            w["O"].flatten(1, 2) if grouped else w["O"],
+            O.flatten(1, 2) if grouped else O,
         )
-        if "bO" in w:
-            out = out + w["bO"].view(-1, *(1,) * (out.dim() - 2), out.shape[-1])
+        if self.constant in w:
+            out = out + w[self.constant].view(-1, *(1,) * (out.dim() - 2), out.shape[-1])
         if self.after:
             return after_norm(out, w["nO"], self.norm_eps)
         return out * along_stream(w["nO"], out) if self.scaled else out
+
+    def given(
+        self, w: Mapping[str, Tensor], x: Float[Tensor, "n *s t x"]
+    ) -> Float[Tensor, "n *s u x"]:
+        """What keys and values read: the same tokens."""
+        return x
 
     def _rope_of(self, number: int) -> Rope:
         local = self.local_rope if self.windows and self.windows[number] is not None else None
@@ -256,7 +291,9 @@ class Attention(Part):
         sees = self.sees(tokens, number)
         if self.relative:
             table = w["relative"]  # n u h
-            bias = table[:, distance_buckets(tokens, table.shape[1])].movedim(-1, 1)  # n h t u
+            buckets = distance_buckets(tokens, table.shape[1], both=not self.causal)
+            bias = table[:, buckets].movedim(-1, 1)  # n h t u
+            bias = bias if sees is None else bias.masked_fill(~sees, -torch.inf)
             each = q.flatten(0, -4).shape[0] // len(bias)
             return bias.repeat_interleave(each, dim=0)
         if not self.alibi:
@@ -285,19 +322,26 @@ def _bias_unit(name: str, labels: tuple[str, ...]) -> Unit:
     return constant_unit((name,), labels, lambda w: (w[name][..., -1, :].unsqueeze(-1),))
 
 
-def distance_buckets(tokens: int, buckets: int, longest: int = 128) -> Int[Tensor, "t u"]:
+def distance_buckets(
+    tokens: int, buckets: int, longest: int = 128, *, both: bool = True
+) -> Int[Tensor, "t u"]:
     """The number of each distance of tokens: near ones each, far ones in steps of a logarithm.
 
-    Half of the numbers are for tokens that come later.
+    Args:
+        tokens: How many.
+        buckets: How many numbers there are.
+        longest: From this distance on all have the same.
+        both: Half of the numbers are for tokens that come later; else those are as near as can be.
     """
     place = torch.arange(tokens)
     back = place[:, None] - place
-    half = buckets // 2
-    near = half // 2
-    far = back.abs().clamp_min(1).float() / near  # in float32, as all do it
-    steps = (torch.log(far) / math.log(longest / near) * (half - near)).long() + near
-    found = torch.where(back.abs() < near, back.abs(), steps.clamp_max(half - 1))
-    return found + half * (back < 0)
+    away = back.abs() if both else back.clamp_min(0)
+    own = buckets // 2 if both else buckets
+    near = own // 2
+    far = away.clamp_min(1).float() / near  # in float32, as all do it
+    steps = (torch.log(far) / math.log(longest / near) * (own - near)).long() + near
+    found = torch.where(away < near, away, steps.clamp_max(own - 1))
+    return found + own * (back < 0) if both else found
 
 
 def alibi_slopes(heads: int) -> Float[Tensor, " h"]:
@@ -316,8 +360,8 @@ def alibi_slopes(heads: int) -> Float[Tensor, " h"]:
 
 def attend(
     q: Float[Tensor, "n *s h t k"],
-    k: Float[Tensor, "n *s h t k"],
-    v: Float[Tensor, "n *s h t v"],
+    k: Float[Tensor, "n *s h u k"],
+    v: Float[Tensor, "n *s h u v"],
     bias: Tensor | None = None,
     *,
     scale: float | None = None,
@@ -345,4 +389,4 @@ def attend(
     out = F.scaled_dot_product_attention(
         q.flatten(0, -4), k.flatten(0, -4), v.flatten(0, -4), attn_mask=bias, scale=scale
     )  # (n s) h t v
-    return out.reshape(v.shape)
+    return out.reshape(*q.shape[:-1], v.shape[-1])

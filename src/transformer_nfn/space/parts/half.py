@@ -11,13 +11,14 @@ from torch import Tensor
 from transformer_nfn.space.errors import DeclarationError
 from transformer_nfn.space.functions import layer_norm, rms_norm
 from transformer_nfn.space.parts.attention import Attention
+from transformer_nfn.space.parts.cross import CrossAttention
 from transformer_nfn.space.parts.experts import Experts
 from transformer_nfn.space.parts.mlp import GatedMlp, Mlp
 from transformer_nfn.space.parts.part import Part
 
 #: Kinds of parts that a saved declaration may name.
 PARTS: Mapping[str, type[Part]] = {
-    kind.__name__: kind for kind in (Attention, Mlp, GatedMlp, Experts)
+    kind.__name__: kind for kind in (Attention, CrossAttention, Mlp, GatedMlp, Experts)
 }
 
 

@@ -87,10 +87,12 @@ class Part(ABC):
     Attributes:
         readers: Tensors whose input is the stream.
         writers: Tensors whose output is the stream; biases too.
+        elsewhere: Those of the readers that read the stream of another network.
     """
 
     readers: ClassVar[tuple[str, ...]]
     writers: ClassVar[tuple[str, ...]]
+    elsewhere: ClassVar[tuple[str, ...]] = ()
 
     @property
     @abstractmethod
@@ -133,7 +135,11 @@ class Part(ABC):
     def reading_axis(self, reader: str) -> int:
         """Which axis of a reader is the one it reads with, counted from the last, which is -1."""
         labels = self.tensors[reader].split()
-        return labels.index(self.reads) - len(labels)
+        return labels.index(self.source_of(reader)) - len(labels)
+
+    def source_of(self, reader: str) -> str:
+        """The label of what one of its readers reads."""
+        return self.reads
 
     def stored_places(self, label: str, size: int) -> Tensor | None:
         """Where the coordinates of an axis stand on disk; None where in their own order.

@@ -1,0 +1,1 @@
+"""Encoders with a decoder that reads what they made."""
