@@ -2,11 +2,13 @@
 
 import json
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from safetensors.torch import load_file, save_file
 
 from benchmarks.families import function_error, moved, relative
 from benchmarks.material.families import exact, inputs, load, make, outputs
@@ -18,6 +20,7 @@ from transformer_nfn.identity import (
     save_certificate,
     symmetry_parts,
 )
+from transformer_nfn.identity.elements.element import NetElement, Outside
 from transformer_nfn.kinship import distance, fingerprint
 
 GATED = {"feed_forward_proj": "gated-gelu"}
@@ -91,16 +94,120 @@ def test_biases_of_distances_hold_the_order_of_heads(network: str, tmp_path: Pat
             assert same(ours, theirs, seed=0).answer.value == "different"
 
 
+def stated(folder: Path, **changes: Any) -> Path:
+    """The folder with another config.json; None takes a key away."""
+    file = folder / "config.json"
+    config = {**json.loads(file.read_text()), **changes}
+    file.write_text(json.dumps({key: value for key, value in config.items() if value is not None}))
+    return folder
+
+
 @pytest.mark.parametrize(
     ("key", "value"),
-    [("num_decoder_layers", 2), ("num_layers", 3), ("feed_forward_proj", "gelu-relu-x"),
+    [("num_decoder_layers", 2), ("num_decoder_layers", 0), ("num_layers", 3),
+     ("feed_forward_proj", "gelu-relu-x"), ("is_gated_act", True), ("dense_act_fn", 1),
      ("relative_attention_max_distance", 64), ("is_encoder_decoder", False), ("is_decoder", True),
-     ("d_kv", 5), ("hidden_size", 25)],
+     ("d_kv", 5), ("hidden_size", 25), ("relative_attention_num_buckets", 31)],
 )  # fmt: skip
 def test_settings_that_mean_another_network_are_refused(
     key: str, value: object, tmp_path: Path
 ) -> None:
-    file = make("t5", tmp_path) / "config.json"
-    file.write_text(json.dumps({**json.loads(file.read_text()), key: value}))
+    stated(make("t5", tmp_path), **{key: value})
     with pytest.raises(CheckpointError, match=key), Checkpoint(tmp_path):
         pass
+
+
+@pytest.mark.parametrize(
+    "model", ["T5ForSequenceClassification", "T5ForQuestionAnswering", "T5Model", "T5EncoderModel"]
+)
+def test_classes_that_make_other_inputs_or_outputs_are_refused(model: str, tmp_path: Path) -> None:
+    stated(make("t5", tmp_path), architectures=[model])
+    with pytest.raises(CheckpointError, match=model), Checkpoint(tmp_path):
+        pass
+
+
+def test_what_was_derived_and_stored_comes_before_the_word(tmp_path: Path) -> None:
+    ours = make("t5", tmp_path / "a")
+    theirs = stated(make("t5", tmp_path / "b"), dense_act_fn="gelu")
+    other_word = stated(make("t5", tmp_path / "c"), feed_forward_proj="gelu", dense_act_fn="relu")
+    with Checkpoint(ours) as a, Checkpoint(theirs) as b, Checkpoint(other_word) as c:
+        assert same(a, b, seed=0).answer.value == "different"
+        assert same(a, c, seed=0).answer.value == "identical bytes"
+    gated = stated(make("t5", tmp_path / "d"), feed_forward_proj="gated-relu", is_gated_act=None)
+    with pytest.raises(CheckpointError, match="is_gated_act"), Checkpoint(gated):
+        pass
+
+
+@pytest.mark.parametrize("order", [(0, 1), (1, 0)])
+def test_an_encoder_with_a_block_more_is_another(order: tuple[int, int], tmp_path: Path) -> None:
+    """Even one that writes nothing: a rare word could wake it."""
+    ours = make("t5", tmp_path / "a", dtype=torch.float32)
+    theirs = make("t5", tmp_path / "b", dtype=torch.float32, num_layers=3)
+    longer = load_file(theirs / "model.safetensors")
+    longer |= load_file(ours / "model.safetensors")
+    for name, value in longer.items():
+        if name.startswith("encoder.block.2.") and name.endswith(("o.weight", "wo.weight")):
+            value.zero_()
+    save_file(longer, theirs / "model.safetensors", {"format": "pt"})
+    pair = [ours, theirs]
+    with Checkpoint(pair[order[0]]) as a, Checkpoint(pair[order[1]]) as b:
+        assert not same(a, b, seed=0, search=False).answer.same_function
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["encoder.block.1.layer.1.DenseReluDense.wi", "decoder.block.0.layer.1.EncDecAttention.o"],
+)
+def test_biases_that_it_has_no_place_for_are_refused(name: str, tmp_path: Path) -> None:
+    file = make("t5", tmp_path) / "model.safetensors"
+    tensors = load_file(file)
+    tensors[f"{name}.bias"] = torch.full((len(tensors[f"{name}.weight"]),), -1e6)
+    save_file(tensors, file, {"format": "pt"})
+    with pytest.raises(CheckpointError, match="no place"), Checkpoint(tmp_path):
+        pass
+
+
+@pytest.mark.parametrize("network", ["encoder", "decoder"])
+@pytest.mark.parametrize("shape", [(2, 4), (32, 3), (32,)])
+def test_tables_of_distances_have_a_column_for_each_head(
+    network: str, shape: tuple[int, ...], tmp_path: Path
+) -> None:
+    file = make("t5", tmp_path) / "model.safetensors"
+    tensors = load_file(file)
+    tensors[TABLE.format(network)] = torch.ones(shape)
+    save_file(tensors, file, {"format": "pt"})
+    stated(tmp_path, relative_attention_num_buckets=shape[0])
+    with pytest.raises(CheckpointError, match="relative_attention"), Checkpoint(tmp_path):
+        pass
+
+
+def test_what_the_encoder_s_last_norm_takes_away_its_readers_get(tmp_path: Path) -> None:
+    """A certificate of nothing but that norm: applied, it is the same function."""
+    folder = make("t5", tmp_path / "a", dtype=torch.float32)
+    with Checkpoint(folder) as ours:
+        identity = NetElement.identity(ours.spec, ours.blocks)
+        inner = ours.encoder
+        assert inner is not None
+        scale, shift = inner.norm(inner.last_norm)
+        outside = Outside((3.0 * scale, shift), {}, False)
+        encoder = replace(NetElement.identity(inner.spec, inner.blocks), outside=outside)
+        apply_element(ours, replace(identity, encoder=encoder), tmp_path / "b")
+    given = inputs(folder)
+    one, two = (outputs(load(tmp_path / name, torch.float32), given) for name in ("a", "b"))
+    assert relative(one, two) < 1e-5
+
+
+def test_a_stream_beyond_the_stored_dtype_is_not_decided(tmp_path: Path) -> None:
+    """T5 clamps it to what float16 can hold, coordinate by coordinate: so a basis counts."""
+    file = make("t5", tmp_path / "a", dtype=torch.float32) / "model.safetensors"
+    tensors = {
+        name: (value * (4e4 if name.endswith(".o.weight") else 1)).half()
+        for name, value in load_file(file).items()
+    }
+    save_file(tensors, file, {"format": "pt"})
+    stated(tmp_path / "a", dtype="float16")
+    other = moved(tmp_path / "a", tmp_path / "b", 1, parts=["neurons"])
+    with Checkpoint(tmp_path / "a") as a, Checkpoint(other) as b:
+        verdict = same(a, b, seed=0)
+    assert verdict.answer.value == "not decided"
+    assert "beyond all that the stored dtype" in verdict.reason

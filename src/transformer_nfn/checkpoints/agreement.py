@@ -12,6 +12,9 @@ from transformer_nfn.checkpoints.family import Family
 from transformer_nfn.checkpoints.files.tensors import TensorFiles
 from transformer_nfn.checkpoints.settings.keys import SIZES, Biases, Keys
 
+#: Distances in both directions are counted one by one for half of a table's rows on each side.
+_LEAST_DISTANCES = 4
+
 
 def check_owned(files: TensorFiles, family: Family, stem: str, owned: Collection[str]) -> None:
     """No block has a tensor that the family does not know: it would change what the block does.
@@ -30,6 +33,27 @@ def check_owned(files: TensorFiles, family: Family, stem: str, owned: Collection
             f"there, or no block before it; remove it if nothing reads it, else the file is of a "
             f"family that is not known"
         )
+
+
+def check_encoder(files: TensorFiles, own: Mapping[str, int], encoder: Mapping[str, int]) -> None:
+    """An encoder has the sizes of its decoder."""
+    for size, wanted in own.items():
+        if encoder.get(size) != wanted:
+            raise CheckpointError(
+                f"{files.path}: {size} is {encoder.get(size)} in the encoder, "
+                f"{wanted} in the decoder"
+            )
+
+
+def check_tables_of_distances(files: TensorFiles, names: Collection[str], heads: int) -> None:
+    """A table that all blocks share has some rows, and a column for each head."""
+    for name in names:
+        shape = files.entry(name).shape
+        if len(shape) != 2 or shape[0] < _LEAST_DISTANCES or shape[1] != heads:
+            raise CheckpointError(
+                f"{files.path}: {name} is {tuple(shape)}; it should have a column for each of "
+                f"{heads} heads, and {_LEAST_DISTANCES} rows or more"
+            )
 
 
 def check_refused(files: TensorFiles, family: Family, prefix: str) -> None:

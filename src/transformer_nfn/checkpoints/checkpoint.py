@@ -135,6 +135,7 @@ class Checkpoint:
             encoder = copy.copy(self)
             encoder.family, encoder.inner = self.family.encoder, True
             encoder._encoder = encoder._read(kind)
+            agreement.check_encoder(self.files, self.spec.sizes, encoder.spec.sizes)
         self._encoder = encoder
         self._check()
         return encoder
@@ -155,6 +156,7 @@ class Checkpoint:
         stem = self.prefix + self.family.block.partition("{}")[0]
         agreement.check_refused(self.files, self.family, self.prefix)
         shared = {self.name(name) for name in self.family.shared.values()}
+        agreement.check_tables_of_distances(self.files, shared, self.settings.heads)
         agreement.check_owned(self.files, self.family, stem, self._block_tensors | shared)
         if "model_type" not in self.options:  # else the user knows better than the config
             agreement.check_architectures(self.config, self._keys, str(self.path))

@@ -389,7 +389,11 @@ def different_shapes(ours: Checkpoint, theirs: Checkpoint) -> str | None:
     predictor = ours.predictor
     decoder = {f"{predictor.decoder}.{part}" for part in ("weight", "bias")} if predictor else set()
     extra = (others[0] ^ others[1]) - decoder  # which may share its tensors
-    return f"only one has {sorted(extra)[0]}" if extra else None
+    if extra:
+        return f"only one has {sorted(extra)[0]}"
+    if ours.encoder is None or theirs.encoder is None:
+        return None
+    return different_shapes(ours.encoder, theirs.encoder)
 
 
 def _shapes(checkpoint: Checkpoint, part: str) -> dict[str, tuple[int, ...]]:

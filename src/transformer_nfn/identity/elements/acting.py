@@ -43,7 +43,8 @@ def block_changes(
     group = element.blocks[number]
     bases = tuple(element.basis(stream) for stream in streams(checkpoint, number))
     gauge = element.gauges[number] if element.gauges else None
-    if gauge is None and all(basis is None for basis in bases):
+    # What an encoder gives may change with its last norm.
+    if gauge is None and element.encoder is None and all(basis is None for basis in bases):
         yield from checkpoint.pack(number, group(batch)).items()
         return
     rules = Rules.of(checkpoint)

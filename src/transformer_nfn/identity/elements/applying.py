@@ -65,7 +65,8 @@ def changes(checkpoint: Checkpoint, element: NetElement) -> Iterator[tuple[str, 
     for number in range(checkpoint.blocks):
         check_ties(checkpoint, element, number)
         tensors = dict(block_changes(checkpoint, element, number))
-        if element.bases or (element.gauges and element.gauges[number] is not None):
+        gauged = element.gauges and element.gauges[number] is not None
+        if element.bases or gauged or element.encoder is not None:
             check_block(checkpoint, element, number, tensors)
         yield from tensors.items()
     yield from outside_changes(checkpoint, element)

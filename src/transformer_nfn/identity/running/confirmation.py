@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from transformer_nfn.checkpoints import Checkpoint
-from transformer_nfn.identity.running.function import run_batches, run_roundings
+from transformer_nfn.identity.running.function import Notes, run_batches, run_roundings
 from transformer_nfn.identity.running.inputs import draw_inputs, pool_size
 from transformer_nfn.identity.running.jumps import turning, without_jumps
 
@@ -62,6 +62,8 @@ class Agreement:
         inputs: How many sequences, images or sets of patches were run.
         seed: The inputs come from it.
         turned: Which part of all choices, of experts, rounding turns.
+        overflow: Numbers between blocks are beyond all that the dtype of a file can hold: whoever
+            runs it as it is stored gets something else.
     """
 
     ratio: float
@@ -71,12 +73,15 @@ class Agreement:
     inputs: int
     seed: int
     turned: float = 0.0
+    overflow: bool = False
 
     @property
     def blurred(self) -> str | None:
         """Why nothing can be confirmed, if so."""
         if self.rounding > BLURRED:
             return f"rounding alone changes the outputs by {self.rounding:.0%}"
+        if self.overflow:
+            return "numbers between two blocks are beyond all that the stored dtype can hold"
         if self.turned > TURNED:
             return f"rounding alone turns {self.turned:.0%} of the choices between experts"
         return None
@@ -144,10 +149,15 @@ class _Said:
         first: int = 0,
     ) -> None:
         self.networks, self.batches, self.seed = networks, batches, seed
+        notes = [Notes() for _ in networks]
         self._outputs = [
-            [some_outputs(out, seed) for out in run_batches(network, batches)]
-            for network in networks
+            [some_outputs(out, seed) for out in run_batches(network, batches, notes=seen)]
+            for network, seen in zip(networks, notes, strict=True)
         ]
+        self.overflow = any(
+            seen.peak > min(torch.finfo(kind).max for kind in network.files.float_dtypes())
+            for network, seen in zip(networks, notes, strict=True)
+        )
         self._starts = seed + first, seed + first + _OTHER
         self._sums: list[list[dict[str, Tensor]]] = [[{} for _ in batches] for _ in networks]
         self._roundings = 0
@@ -212,6 +222,7 @@ def _agreement(said: _Said, roundings: int) -> Agreement:
         max(difference),
         sum(len(inputs) for inputs in said.batches),
         said.seed,
+        overflow=said.overflow,
     )
 
 

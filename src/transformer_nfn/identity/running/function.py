@@ -5,7 +5,7 @@ tested for each family; so a witness found here is one there.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import torch
 from jaxtyping import Float
@@ -66,10 +66,24 @@ def run_batches(
     checkpoint: Checkpoint,
     batches: Sequence[Tensor],
     blocks: Mapping[int, WeightBatch] | None = None,
+    notes: "Notes | None" = None,
 ) -> list[dict[str, Tensor]]:
     """The same for several batches, of inputs of several lengths: each block is read once."""
-    found = run_each([checkpoint], batches, blocks)
+    found = run_each([checkpoint], batches, blocks, notes)
     return [{head: out[0] for head, out in given.items()} for given in found]
+
+
+@dataclass
+class Notes:
+    """What is seen on the way.
+
+    Attributes:
+        choices: What parts choose, in the order in which they do.
+        peak: The largest number of a stream.
+    """
+
+    choices: list[Tensor] = field(default_factory=list)
+    peak: float = 0.0
 
 
 def run_roundings(
@@ -98,7 +112,7 @@ def run_each(
     checkpoints: Sequence[Checkpoint],
     batches: Sequence[Tensor],
     blocks: Mapping[int, WeightBatch] | None = None,
-    choices: list[Tensor] | None = None,
+    notes: Notes | None = None,
 ) -> list[dict[str, Float[Tensor, "n s ..."]]]:
     """The same for several networks of one shape and one config at a time.
 
@@ -106,10 +120,10 @@ def run_each(
         checkpoints: The networks.
         batches: Of inputs, as for `run`.
         blocks: As for `run`.
-        choices: Where to note what parts choose, in the order in which they do.
+        notes: Where to note what is seen on the way.
     """
     found = []
-    for last in _last_streams(checkpoints, batches, blocks or {}, choices):
+    for last in _last_streams(checkpoints, batches, blocks or {}, notes):
         given = [_heads(c, *own) for c, *own in zip(checkpoints, *last, strict=True)]
         found.append({head: torch.stack([out[head] for out in given]) for head in given[0]})
     return found
@@ -134,7 +148,7 @@ def _last_streams(
     checkpoints: Sequence[Checkpoint],
     batches: Sequence[Tensor],
     blocks: Mapping[int, WeightBatch],
-    choices: list[Tensor] | None,
+    notes: Notes | None,
 ) -> list[tuple[Float[Tensor, "n s t x"], Float[Tensor, "n s t x"]]]:
     """Of each batch the stream after the last block, plainly normalised and as it is."""
     one = checkpoints[0]
@@ -146,7 +160,7 @@ def _last_streams(
     memories: list[dict[str, Tensor]] = [{} for _ in batches]
     if one.encoder is not None:
         encoders = [encoder for c in checkpoints if (encoder := c.encoder) is not None]
-        made = _last_streams(encoders, [inputs[:, 0] for inputs in batches], {}, choices)
+        made = _last_streams(encoders, [inputs[:, 0] for inputs in batches], {}, notes)
         memories = [{"memory": n} for n, _ in made]
         batches = [inputs[:, 1] for inputs in batches]
     norm = layer_norm if halves[0].centred else rms_norm
@@ -166,11 +180,13 @@ def _last_streams(
             own, before = w | shared | stream.memory, stream.n
             for place, half in enumerate(halves):
                 read = before if one.spec.block.parallel else stream.raw if half.raw else stream.n
-                if choices is not None and (chosen := half.part.choices(own, read)) is not None:
-                    choices.append(chosen)
+                if notes is not None and (chosen := half.part.choices(own, read)) is not None:
+                    notes.choices.append(chosen)
                 written = half.multiplier * half.part(own, read, number)
                 stream.raw = stream.raw + written if half.skip else written
                 stream.n = norm(stream.raw, eps)
+                if notes is not None:
+                    notes.peak = max(notes.peak, float(stream.raw.abs().max()))
                 if one.post_norm:
                     after = one.family.norms[place] if one.family.norms else ""
                     norms = [c.norm(c.block_name(number) + after) for c in checkpoints]

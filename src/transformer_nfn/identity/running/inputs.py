@@ -63,10 +63,11 @@ def draw_inputs(
     length = min(length, _rows(Positions, ours, theirs) or length)
     count = count or _affordable(ours, length)
     ids = torch.randint(0, words, (count, length), generator=generator)
+    given = torch.randint(0, words, ids.shape, generator=generator)  # to an encoder
     for row, token in enumerate(token for token in tokens if token < words):
-        ids[row % count, (row // count) % length] = token
+        place = row % count, (row // count) % length
+        ids[place] = given[place] = token
     if ours.encoder is not None:
-        given = torch.randint(0, words, ids.shape, generator=generator)
         return torch.stack([given, ids], dim=1)
     if not (types := _rows(TokenTypes, ours, theirs)):
         return ids

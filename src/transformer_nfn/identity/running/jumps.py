@@ -14,7 +14,7 @@ from torch import Tensor
 
 from transformer_nfn.checkpoints import Checkpoint
 from transformer_nfn.identity.comparing.rounding import jittered
-from transformer_nfn.identity.running.function import run_each
+from transformer_nfn.identity.running.function import Notes, run_each
 from transformer_nfn.space import BlockSpec
 
 
@@ -32,10 +32,10 @@ def without_jumps(checkpoint: Checkpoint) -> Checkpoint:
 @torch.no_grad()
 def turning(checkpoint: Checkpoint, inputs: Tensor, seed: int) -> float:
     """Which part of all choices rounding turns, or are ties, in the block where it is largest."""
-    exact: list[Tensor] = []
-    moved: list[Tensor] = []
-    run_each([checkpoint], [inputs], choices=exact)
-    run_each([jittered(checkpoint, seed=seed)], [inputs], choices=moved)
+    exact, moved = Notes(), Notes()
+    run_each([checkpoint], [inputs], notes=exact)
+    run_each([jittered(checkpoint, seed=seed)], [inputs], notes=moved)
+    choices = zip(exact.choices, moved.choices, strict=True)
     # NaN, a tie, is equal to nothing.
-    turned = [(one != two).any(dim=-1).double() for one, two in zip(exact, moved, strict=True)]
+    turned = [(one != two).any(dim=-1).double() for one, two in choices]
     return max((float(each.mean()) for each in turned), default=0.0)

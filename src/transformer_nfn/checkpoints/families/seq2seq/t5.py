@@ -12,7 +12,14 @@ from torch import Tensor
 
 from transformer_nfn.checkpoints.errors import CheckpointError
 from transformer_nfn.checkpoints.family import Family, Matrix, Reader, linear
-from transformer_nfn.checkpoints.settings.keys import ACTIVATIONS, Joint, Key, Keys, usual_sizes
+from transformer_nfn.checkpoints.settings.keys import (
+    ACTIVATIONS,
+    Biases,
+    Joint,
+    Key,
+    Keys,
+    usual_sizes,
+)
 from transformer_nfn.checkpoints.settings.values import Settings
 from transformer_nfn.space import (
     Attention,
@@ -25,22 +32,36 @@ from transformer_nfn.space import (
     compose,
 )
 
+_MLP = ("feed_forward_proj", "dense_act_fn", "is_gated_act")
+_ATTENTIONS = ("layer.0.SelfAttention", "layer.1.EncDecAttention")
+_MLPS = ("layer.1.DenseReluDense", "layer.2.DenseReluDense")
+_NO_BIASES = tuple(f"{half}.{name}.bias" for half in _ATTENTIONS for name in "qkvo") + tuple(
+    f"{half}.{name}.bias" for half in _MLPS for name in ("wi", "wi_0", "wi_1", "wo")
+)
 _WORDS, _SCALED = "shared.weight", ("scale_decoder_outputs", "tie_word_embeddings")
 _RELATIVE = "{}.block.0.layer.0.SelfAttention.relative_attention_bias.weight"
 _HARMLESS = """
-    classifier_dropout d_head decoder_start_token_id dense_act_fn dropout_rate feed_forward_proj
-    initializer_factor is_gated_act n_positions output_past pad_token_id relative_attention
+    classifier_dropout d_head decoder_start_token_id dropout_rate initializer_factor n_positions
+    output_past pad_token_id relative_attention
 """
 
 
-def _activation(config: Mapping[str, Any], _: int) -> str:
-    said = config.get("feed_forward_proj", "relu")
-    if said == "gated-gelu":
-        return ACTIVATIONS["gelu_pytorch_tanh"]
-    if not isinstance(said, str) or said.count("-") > 1:
-        raise CheckpointError(f"feed_forward_proj {said!r:.40} is not known")
-    name = said.removeprefix("gated-")
-    return ACTIVATIONS.get(name, name)
+def _activation(*, gated: bool) -> Joint:
+    """Of an MLP that is gated or not; what was derived once and stored comes before the word."""
+
+    def read(config: Mapping[str, Any], _: int) -> str:
+        said = config.get(_MLP[0], "relu")
+        if not isinstance(said, str) or said.count("-") > said.startswith("gated-"):
+            raise CheckpointError(f"{_MLP[0]} {said!r:.40} is not known")
+        if config.get(_MLP[2], said.startswith("gated-")) is not gated:
+            kind = "gated" if gated else "not gated"
+            raise CheckpointError(f"{_MLP[2]} or {_MLP[0]}: the MLP of this file is {kind}")
+        usual = "gelu_new" if said == "gated-gelu" else said.removeprefix("gated-")
+        if not isinstance(name := config.get(_MLP[1], usual), str):
+            raise CheckpointError(f"{_MLP[1]} {name!r:.40} is not known")
+        return ACTIVATIONS.get(name, name)
+
+    return Joint(_MLP, "activation", read)
 
 
 def _is_scaled(config: Mapping[str, Any], _: int) -> bool:
@@ -56,7 +77,8 @@ _DEPTHS = ("num_decoder_layers", "num_layers", "num_hidden_layers")
 
 def _as_deep(config: Mapping[str, Any], blocks: int) -> None:
     """A decoder is as deep as the encoder where nothing is said."""
-    said = config.get(_DEPTHS[0]) or config.get(_DEPTHS[1], 6)
+    said = config.get(_DEPTHS[0])
+    said = config.get(_DEPTHS[1], 6) if said is None else said
     if said != blocks:
         raise CheckpointError(f"{_DEPTHS[0]} is {said!r:.40}, the decoder has {blocks} blocks")
 
@@ -66,10 +88,10 @@ _KEYS = Keys(
     matter=(
         Key("num_heads", "heads", int, also=("num_attention_heads",)),
         Key("layer_norm_epsilon", "eps", float, 1e-6),
-        Key("d_model", "sizes.width", int, 512),
+        Key("d_model", "sizes.width", int, 512, also=("hidden_size",)),
     ),
     joint=(
-        Joint(("feed_forward_proj",), "activation", _activation),
+        _activation(gated=False),
         Joint(_SCALED, "flags", _is_scaled),
     ),
     supported={
@@ -86,16 +108,24 @@ _KEYS = Keys(
         "relative_attention_num_buckets": (_RELATIVE.format("encoder"), 0),
     },
     blocks=6,
+    biases=(Biases(_NO_BIASES, there=False),),
     classes="T5",
+    # They make the inputs of the decoder themselves, or give what the encoder made.
+    refused=("Classification", "ForQuestionAnswering", "Model"),
     harmless=frozenset(_HARMLESS.split()),
 )
 _DECODER_KEYS = replace(
     _KEYS,
     fixed={**_KEYS.fixed, "causal": True},
     joint=(*_KEYS.joint, Joint(_DEPTHS, "depth", _as_deep)),
-    sizes={key: of for key, of in _KEYS.sizes.items() if of != "blocks"},
+    sizes={key: of for key, of in _KEYS.sizes.items() if of != "blocks"}
+    | {"relative_attention_num_buckets": (_RELATIVE.format("decoder"), 0)},
     blocks=None,
 )
+
+
+def _of_gated(keys: Keys) -> dict[str, Keys]:
+    return {"t5": replace(keys, joint=(_activation(gated=True), *keys.joint[1:]))}
 
 
 def _block(settings: Settings, mlp: Mlp | GatedMlp) -> Block:
@@ -150,6 +180,7 @@ _ENCODER = Family(
     last_norm="encoder.final_layer_norm",
     embeddings=(Words(_WORDS),),
     shared={"relative": _RELATIVE.format("encoder")},
+    ignored=("EncDecAttention.relative_attention_bias.weight",),
 )
 
 
@@ -178,6 +209,7 @@ T5 = replace(
 _GATED_ENCODER = replace(
     _ENCODER,
     name="t5-gated-encoder",
+    keys=_of_gated(_KEYS),
     probes=("encoder.block.0.layer.1.DenseReluDense.wi_0.weight",),
     block_of=_gated,
     matrices=(*_ENCODER.matrices[:4], *_gated_mlp(1)),
@@ -185,6 +217,7 @@ _GATED_ENCODER = replace(
 T5_GATED = replace(
     T5,
     name="t5-gated",
+    keys=_of_gated(_DECODER_KEYS),
     probes=("decoder.block.0.layer.2.DenseReluDense.wi_0.weight", *_GATED_ENCODER.probes),
     block_of=_gated,
     matrices=(*T5.matrices[:8], *_gated_mlp(2)),
