@@ -114,12 +114,12 @@ class Checkpoint:
             kind = read_model_type(self.family, kinds, self.config, given, str(path))
             agreement.check_options(given, stated, self.family.keys[kind], kind)
             self._stated = bool(stated)
-            self._encoder = self._read(kind)
+            self._read(kind)
         except BaseException:
             self.files.close()
             raise
 
-    def _read(self, kind: str) -> "Checkpoint | None":
+    def _read(self, kind: str) -> None:
         """Settings and sizes, and the encoder if there is one; no tensor is read."""
         self._keys = self.family.keys[kind]
         self.blocks = soundness.count_blocks(self.files, self.family, self.block_name)
@@ -130,15 +130,14 @@ class Checkpoint:
         )
         soundness.check_settings(self.settings, str(self.path))
         self.spec = soundness.read_spec(self.files, self.family, self.block_name(0), self.settings)
-        encoder = None
+        self._encoder: Checkpoint | None = None
         if self.family.encoder is not None:
             encoder = copy.copy(self)
             encoder.family, encoder.inner = self.family.encoder, True
-            encoder._encoder = encoder._read(kind)
+            encoder._read(kind)
             agreement.check_encoder(self.files, self.spec.sizes, encoder.spec.sizes)
-        self._encoder = encoder
+            self._encoder = encoder
         self._check()
-        return encoder
 
     @property
     def encoder(self) -> "Checkpoint | None":
@@ -155,9 +154,8 @@ class Checkpoint:
         soundness.check_blocks(self.files, self.family, self.spec, names)
         stem = self.prefix + self.family.block.partition("{}")[0]
         agreement.check_refused(self.files, self.family, self.prefix)
-        shared = {self.name(name) for name in self.family.shared.values()}
-        agreement.check_tables_of_distances(self.files, shared, self.settings.heads)
-        agreement.check_owned(self.files, self.family, stem, self._block_tensors | shared)
+        agreement.check_tables_of_distances(self.files, self._shared, self.settings.heads)
+        agreement.check_owned(self.files, self.family, stem, self._block_tensors | self._shared)
         if "model_type" not in self.options:  # else the user knows better than the config
             agreement.check_architectures(self.config, self._keys, str(self.path))
         owned = self._block_tensors | self._norm_tensors | set(self.writers)
@@ -543,7 +541,7 @@ class Checkpoint:
     def others(self) -> list[str]:
         """Tensors that neither write nor read the stream: heads' own layers, unknown ones."""
         if self.inner:  # all else is the decoder's
-            return [self.name(name) for name in self.family.shared.values()]
+            return sorted(self._shared)
         used = self._block_tensors | self._norm_tensors
         used |= set(self.writers) | set(self.hidden_head or ())
         used |= {name for head in self.heads.values() for name in (head.weight, head.bias) if name}
@@ -561,8 +559,12 @@ class Checkpoint:
     @property
     def owned(self) -> set[str]:
         """Names of all that blocks, norms and embeddings may have, and of what blocks share."""
-        shared = {self.name(name) for name in self.family.shared.values()}
-        return self._block_tensors | self._norm_tensors | set(self.writers) | shared
+        return self._block_tensors | self._norm_tensors | set(self.writers) | self._shared
+
+    @property
+    def _shared(self) -> set[str]:
+        """Names of what all blocks share."""
+        return {self.name(name) for name in self.family.shared.values()}
 
     @property
     def _norm_tensors(self) -> set[str]:

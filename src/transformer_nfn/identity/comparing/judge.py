@@ -75,9 +75,9 @@ def judge(
         hidden=element.hidden,
         unseen=element.unseen,
     )
-    encoders = ours.encoder, theirs.encoder
-    if None not in encoders and element.encoder is not None:
-        found.include(judge(*encoders, element.encoder, _memory(known)), MEMORY)  # type: ignore[arg-type]
+    one, two, inner = ours.encoder, theirs.encoder, element.encoder
+    if one is not None and two is not None and inner is not None:
+        found.include(judge(one, two, inner, _memory(known)), MEMORY)
     compare_writers(ours, theirs, found)
     for number, group in enumerate(element.blocks):
         pair = BlockPair.of(ours, theirs, number, element.unseen)

@@ -61,9 +61,9 @@ def match(
 
 def element_of(found: Match, ours: Checkpoint, theirs: Checkpoint) -> NetElement:
     """The element that a match without failures is, with the second checkpoint's gauges."""
-    encoders, inner = (ours.encoder, theirs.encoder), None
-    if found.encoder is not None and None not in encoders:
-        inner = element_of(found.encoder, *encoders)  # type: ignore[arg-type]
+    one, two, inner = ours.encoder, theirs.encoder, None
+    if found.encoder is not None and one is not None and two is not None:
+        inner = element_of(found.encoder, one, two)
     element = NetElement(
         tuple(found.blocks),
         {stream: basis for stream, basis in found.bases.items() if stream != MEMORY},
