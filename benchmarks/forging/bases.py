@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from benchmarks.forging.draft import Draft, differentiable_run, remove
-from benchmarks.forging.measure import INPUTS, LENGTH, Profile, draw, profile
+from benchmarks.forging.measure import INPUTS, Profile, draw
 from benchmarks.material.families import ARCHITECTURES, make
 from tests.checkpoints import made
 from transformer_nfn.checkpoints import Checkpoint
@@ -146,7 +146,7 @@ class Bases:
     def __init__(self, home: Path, inputs: int = INPUTS) -> None:
         self.home = home
         self._inputs = inputs
-        self._profiles: dict[tuple[str, int], tuple[Tensor, Profile]] = {}
+        self._profiles: dict[tuple[str, int], Profile] = {}
 
     def stored(self, family: str, dtype: str, style: str, seed: int) -> Path:
         """A base in its dtype."""
@@ -176,14 +176,13 @@ class Bases:
         remove(folder)
         return draft
 
-    def profile(self, checkpoint: Checkpoint, length: int = LENGTH) -> tuple[Tensor, Profile]:
-        """The inputs, and what a base says on them; remembered."""
+    def profile(self, checkpoint: Checkpoint, length: int) -> Profile:
+        """What a base says on the inputs on which a pair is measured; remembered."""
         key = str(checkpoint.path), length
         if key not in self._profiles:
             if len(self._profiles) > 200:
                 self._profiles.pop(next(iter(self._profiles)))
-            inputs = draw(checkpoint, self._inputs, length, 0)
-            self._profiles[key] = inputs, profile(checkpoint, inputs)
+            self._profiles[key] = Profile(checkpoint, draw(checkpoint, self._inputs, length, 0))
         return self._profiles[key]
 
 

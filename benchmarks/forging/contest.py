@@ -14,7 +14,7 @@ import torch
 from benchmarks.forging.bases import Bases
 from benchmarks.forging.forge import forged, kinds
 from benchmarks.forging.honest import HONEST, honest
-from benchmarks.forging.measure import LINE, Apart, apart, profile
+from benchmarks.forging.measure import LINE, Apart, apart
 from benchmarks.forging.pairs import Case, Pair
 from benchmarks.forging.roles import UnfitError
 from transformer_nfn.checkpoints import Checkpoint, CheckpointError
@@ -41,7 +41,7 @@ def play(bases: Bases, case: Case, *, seed: int | None = None) -> Result:
         made = time.process_time()
         answer, more = ask(pair, seed)
         asked = time.process_time()
-        found = measured(bases, pair)
+        found = measured(bases, pair, careful=answer in SAME)
         result |= more | {"answer": answer, "details": pair.details}
         if found is not None:
             result |= {
@@ -86,13 +86,13 @@ def ask(pair: Pair, seed: int | None = None) -> tuple[str, Result]:
     return verdict.answer.value, more
 
 
-def measured(bases: Bases, pair: Pair) -> Apart | None:
+def measured(bases: Bases, pair: Pair, *, careful: bool) -> Apart | None:
     """How far the outputs are apart; None where the answer is declared."""
     if not pair.measured:
         return pair.apart
     with Checkpoint(pair.ours) as ours, Checkpoint(pair.theirs) as theirs:
-        inputs, first = bases.profile(ours, pair.length)
-        return apart(ours, theirs, inputs, first, profile(theirs, inputs))
+        first = bases.profile(ours, pair.length)
+        return apart(ours, theirs, first, careful=careful)
 
 
 def judged(pair: Pair, found: Apart | None, answer: str) -> Result:

@@ -6,7 +6,6 @@ input alone counts from twelve times on, twice what the verdict tolerates there:
 chance, one pair was at 8.3 on these inputs and at 2.9 to 6.1 on six other sets of them.
 """
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 
 import torch
@@ -21,12 +20,13 @@ LINE = 4.0
 LINE_ON_ONE = 12.0
 INPUTS = 256
 LENGTH = 24
-#: Roundings of each file; more where the result is near a line: where few inputs feel a change far
-#: more than others, six may be off by a half, and of 256 inputs of an honest copy with few outputs
-#: one may seem to stand out.
-JITTERS, MANY = 6, 24
-#: Near a line: from this part of it to this multiple.
-_NEAR, _CLEAR = 0.6, 2.0
+#: Roundings of each file, and how near to a line, from which part of it to which multiple, more of
+#: them are needed. One is enough where a pair is far beyond both lines or far below them. Where few
+#: inputs feel a change far more than others, six may be off by a half, and of 256 inputs of an
+#: honest copy with few outputs one may seem to stand out: a pair that was called the same is
+#: measured with care.
+_STEPS = ((1, 0.3, 6.0), (6, 0.6, 1.5), (24, 0.0, 0.0))
+MANY = _STEPS[-1][0]
 #: Inputs that stand out most.
 OUTSTANDING = 8
 #: Inputs, and their seed, on which the size of a forgery is chosen: none of the 256.
@@ -53,11 +53,10 @@ class Apart:
     def forged(self) -> bool:
         return self.over_all > LINE or self.on_one > LINE_ON_ONE
 
-    @property
-    def near_a_line(self) -> bool:
+    def near_a_line(self, below: float, beyond: float) -> bool:
         """Whether a better measure of rounding could make another thing of it."""
         parts = self.over_all / LINE, self.on_one / LINE_ON_ONE
-        return max(parts) > _NEAR and not (parts[0] > _CLEAR or min(parts) > _CLEAR)
+        return below < max(parts) and parts[0] <= beyond
 
 
 def draw(checkpoint: Checkpoint, count: int, length: int, seed: int) -> Tensor:
@@ -83,37 +82,51 @@ def draw(checkpoint: Checkpoint, count: int, length: int, seed: int) -> Tensor:
     return torch.randint(0, vocabulary, (count, *streams, length), generator=generator)
 
 
-@dataclass(frozen=True)
 class Profile:
-    """What one file says on the inputs, by head, and what rounding does to it.
+    """What one file says on the inputs, and what rounding does to it.
+
+    Args:
+        checkpoint: The file.
+        inputs: On which it is run.
 
     Attributes:
-        outputs: "s o".
-        levels: Squares of what one rounding does to the outputs, for each input "s".
+        inputs: On which it is run.
+        outputs: By head, "s o".
     """
 
-    outputs: Mapping[str, Tensor]
-    levels: Mapping[str, Tensor]
+    def __init__(self, checkpoint: Checkpoint, inputs: Tensor) -> None:
+        self.inputs, self.outputs = inputs, flat_outputs(checkpoint, inputs)
+        self._sums = {head: torch.zeros(len(inputs)).double() for head in self.outputs}
+        self._count = 0
+
+    def measured(self, checkpoint: Checkpoint, jitters: int) -> "Profile":
+        """The same after at least so many roundings, of the file that it was made of."""
+        for jitter in range(self._count, jitters):
+            rounded = jittered(checkpoint, _SEED + jitter)
+            for head, out in flat_outputs(rounded, self.inputs).items():
+                self._sums[head] += (out - self.outputs[head]).square().sum(dim=1)
+        self._count = max(self._count, jitters)
+        return self
+
+    def level(self, head: str) -> Tensor:
+        """Mean square of what rounding does to the outputs of a head, for each input "s"."""
+        return self._sums[head] / self._count
 
 
-def profile(checkpoint: Checkpoint, inputs: Tensor, jitters: int = JITTERS) -> Profile:
-    """Run a file and its roundings on all inputs."""
-    exact = flat_outputs(checkpoint, inputs)
-    levels = {head: torch.zeros(len(inputs), dtype=torch.float64) for head in exact}
-    for jitter in range(jitters):
-        rounded = jittered(checkpoint, _SEED + 1000 * jitters + jitter)
-        for head, out in flat_outputs(rounded, inputs).items():
-            levels[head] += (out - exact[head]).square().sum(dim=1) / jitters
-    return Profile(exact, levels)
+def apart(ours: Checkpoint, theirs: Checkpoint, first: Profile, *, careful: bool) -> Apart:
+    """Compare two files on the inputs of the first one's profile.
 
-
-def apart(
-    ours: Checkpoint, theirs: Checkpoint, inputs: Tensor, first: Profile, second: Profile
-) -> Apart:
-    """Compare two files on the inputs that both were run on."""
-    found = _apart(first, second)
-    if found.near_a_line:
-        found = _apart(*(profile(checkpoint, inputs, MANY) for checkpoint in (ours, theirs)))
+    Args:
+        ours: The first.
+        theirs: The second.
+        first: Of the first; its roundings are kept for the next pair.
+        careful: Whether the answer was wrong if they are apart.
+    """
+    second = Profile(theirs, first.inputs)
+    for jitters, below, beyond in _STEPS if careful else _STEPS[:-1]:
+        found = _apart(first.measured(ours, jitters), second.measured(theirs, jitters))
+        if not found.near_a_line(below, beyond):
+            break
     return found
 
 
@@ -122,7 +135,7 @@ def _apart(first: Profile, second: Profile) -> Apart:
     for head, one in first.outputs.items():
         squares = (one - second.outputs[head]).square().sum(dim=1)
         size = one.square().sum(dim=1)
-        levels = torch.stack([profile.levels[head] for profile in (first, second)])
+        levels = torch.stack([first.level(head), second.level(head)])
         floor = 1e-26 * size + 1e-300
         over_all = squares.mean() / torch.maximum(levels.mean(dim=1).max(), floor.mean())
         each = (squares / torch.maximum(levels.amax(dim=0), floor)).nan_to_num(nan=torch.inf)

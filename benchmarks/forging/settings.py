@@ -30,6 +30,8 @@ from transformer_nfn.checkpoints.settings.harmless import HARMLESS
 
 #: Tokens of the inputs: settings of positions show on long ones.
 _LENGTH = 48
+#: Roundings of a base that settings are measured against.
+_JITTERS = 6
 
 Config = dict[str, Any]
 
@@ -357,8 +359,9 @@ def apart_in_transformers(
 ) -> Apart:
     """How far two folders are apart as `transformers` runs them, in units of a base's rounding."""
     with Checkpoint(base) as checkpoint:
-        inputs, known = bases.profile(checkpoint, _LENGTH)
-    levels = next(iter(known.levels.values()))
+        known = bases.profile(checkpoint, _LENGTH).measured(checkpoint, _JITTERS)
+    inputs, head = known.inputs, next(iter(known.outputs))
+    levels = known.level(head)
     one, two = (_logits(folder, inputs, types) for folder in (ours, theirs))
     squares = (one - two).flatten(1).square().sum(dim=1)
     over_all = (squares.mean() / levels.mean()).sqrt().item()
@@ -367,7 +370,6 @@ def apart_in_transformers(
         # One input decides, so what rounding does there is measured, and on both files.
         worst = shares.topk(OUTSTANDING).indices
         with suppress(CheckpointError), Checkpoint(ours) as a, Checkpoint(theirs) as b:
-            head = next(iter(known.levels))
             shares = squares[worst] / rounding_levels(a, b, inputs[worst], head, MANY)
     return Apart(
         over_all,

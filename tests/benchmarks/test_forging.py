@@ -44,7 +44,7 @@ def test_a_forgery_is_above_the_line(kind: str, bases: Bases, tmp_path: Path) ->
             pair = forged(bases, case, tmp_path / str(seed))
         except UnfitError:
             continue
-        seen.append(measured(bases, pair))
+        seen.append(measured(bases, pair, careful=True))
         if pair.declared or (seen[-1] is not None and seen[-1].forged):
             return
     pytest.fail(f"no forgery among {seen}")
@@ -54,7 +54,7 @@ def test_a_forgery_is_above_the_line(kind: str, bases: Bases, tmp_path: Path) ->
 def test_an_honest_copy_is_below_the_line(kind: str, bases: Bases, tmp_path: Path) -> None:
     pair = honest(bases, Case(kind, "llama", "bfloat16", 0), tmp_path / "work")
     pair.measured = True
-    found = measured(bases, pair)
+    found = measured(bases, pair, careful=True)
     assert found is not None
     assert pair.honest
     assert not found.forged
