@@ -122,7 +122,7 @@ def controls(checkpoint: Checkpoint, work: Path) -> Iterator[tuple[str, Path]]:
         router = batch["router"].clone()
         router[..., 0] += router.square().mean().sqrt()
         yield changed("shift of one expert's scores", {"router": router})
-    if checkpoint.stream_kind is not StreamKind.ORTHOGONAL and not checkpoint.gives_hidden_states:
+    if checkpoint.stream_kind not in (StreamKind.ORTHOGONAL, StreamKind.FIXED):
         layer = checkpoint.settings.norm == "layer"
         basis = random_basis(checkpoint.D, generator, fix_ones=layer)
         element = NetElement.identity(checkpoint.spec, checkpoint.blocks)

@@ -35,20 +35,26 @@ from transformer_nfn.identity import (
     same,
     symmetry_parts,
 )
-from transformer_nfn.identity.running.inputs import draw_inputs
+from transformer_nfn.identity.running.inputs import NetInputs, SourceAndTarget, draw_inputs
 from transformer_nfn.space import Inputs
+from transformer_nfn.space.parts.embedding import token_ids
 
 _TOKENS = 32
 
 
 @torch.no_grad()
-def of_transformers(folder: Path, kind: str, ids: torch.Tensor) -> torch.Tensor:
+def of_transformers(folder: Path, kind: str, inputs: NetInputs) -> torch.Tensor:
     """What `transformers` makes of a folder in float32: logits, or hidden states."""
     with quiet():
         config = transformers.AutoConfig.from_pretrained(folder)
         name = kind or config.architectures[0]
         net = getattr(transformers, name).from_pretrained(folder, dtype=torch.float32).eval()
-        out = net(input_ids=ids)
+        given = {"input_ids": inputs}
+        if isinstance(inputs, SourceAndTarget):
+            sound = inputs.source.is_floating_point()
+            source = "input_features" if sound else "input_ids"
+            given = {source: inputs.source, "decoder_input_ids": inputs.target}
+        out = net(**given)
     kinds = ("logits", "prediction_logits", "last_hidden_state")
     found: torch.Tensor = next(out[name] for name in kinds if name in out)
     return found.double()
@@ -91,8 +97,8 @@ def check(folder: Path, options: dict[str, Any], kind: str) -> dict[str, Any]:
             with Checkpoint(moved, options=options) as theirs:
                 verdict = same(ours, theirs, seed=0)
             inputs = draw_inputs(ours, ours, seed=0, count=2, length=_TOKENS)
-            words = ours.family.inputs is Inputs.WORDS
-            ids = inputs[:, 0] if words and inputs.dim() == 3 else inputs
+            if isinstance(inputs, torch.Tensor) and ours.family.inputs is Inputs.WORDS:
+                inputs = token_ids(inputs)  # without types
             found = {
                 "family": ours.family.name,
                 "parameters": sum(torch.Size(e.shape).numel() for e in ours.files.entries.values()),
@@ -102,13 +108,13 @@ def check(folder: Path, options: dict[str, Any], kind: str) -> dict[str, Any]:
                 "margin": verdict.margin,
                 "outputs": verdict.agreement and verdict.agreement.ratio,
             }
-            own = run(ours, ids)
+            own = run(ours, inputs)
             encoder = ours.family.name.startswith("torch-encoder")
         try:
             if encoder:
-                one, two = (of_torch(f, options, ids) for f in (folder, moved))
+                one, two = (of_torch(f, options, inputs) for f in (folder, moved))
             else:
-                one, two = (of_transformers(f, kind, ids) for f in (folder, moved))
+                one, two = (of_transformers(f, kind, inputs) for f in (folder, moved))
             found["transformers_moved"] = float((two - one).norm() / one.norm())
             fitting = [out for out in own.values() if out.numel() == one.numel()]
             found["transformers_ours"] = min(

@@ -14,10 +14,11 @@ from torch import Tensor
 from transformer_nfn.checkpoints import Checkpoint, Entry, TensorFiles
 from transformer_nfn.identity.comparing.rounding import last_digit
 from transformer_nfn.identity.running.function import run_each
+from transformer_nfn.identity.running.inputs import NetInputs
 from transformer_nfn.space import WeightBatch
 
 
-def differentiable_run(checkpoint: Checkpoint, inputs: Tensor) -> dict[str, Tensor]:
+def differentiable_run(checkpoint: Checkpoint, inputs: NetInputs) -> dict[str, Tensor]:
     """`run` without its `torch.no_grad`: gradients through every family, without new code."""
     return {head: out[0] for head, out in run_each([checkpoint], [inputs])[0].items()}
 

@@ -16,6 +16,7 @@ from benchmarks.forging.kinds import KINDS, Kind
 from benchmarks.forging.measure import CALIBRATED, CALIBRATION, LENGTH, LINE, draw, flat_outputs
 from benchmarks.forging.pairs import Case, Pair, start
 from benchmarks.forging.roles import UnfitError
+from transformer_nfn.identity.running.inputs import NetInputs
 
 #: What is aimed at, in units of rounding; some land below the line and are counted apart.
 _LEAST, _MOST = 0.75 * LINE, 10 * LINE
@@ -68,7 +69,7 @@ def calibrated(draft: Draft, delta: dict[str, Tensor], ours: Path, target: float
     return size
 
 
-def _level(draft: Draft, dtype: torch.dtype, inputs: Tensor) -> dict[str, Tensor]:
+def _level(draft: Draft, dtype: torch.dtype, inputs: NetInputs) -> dict[str, Tensor]:
     """For each input the mean square of what rounding does."""
     stored = draft.view(dtype)
     exact = flat_outputs(stored, inputs)

@@ -14,7 +14,8 @@ from torch import Tensor
 from benchmarks.forging.draft import jittered
 from transformer_nfn.checkpoints import Checkpoint
 from transformer_nfn.identity import run, without_jumps
-from transformer_nfn.space import Positions
+from transformer_nfn.identity.running.inputs import NetInputs, SourceAndTarget
+from transformer_nfn.space import Positions, Sound
 
 LINE = 4.0
 LINE_ON_ONE = 12.0
@@ -59,9 +60,16 @@ class Apart:
         return below < max(parts) and parts[0] <= beyond
 
 
-def draw(checkpoint: Checkpoint, count: int, length: int, seed: int) -> Tensor:
-    """Inputs of a checkpoint: token ids, images, or patches."""
+def draw(checkpoint: Checkpoint, count: int, length: int, seed: int) -> NetInputs:
+    """Inputs of a checkpoint and of its encoder: token ids, images, patches, or sound."""
     generator = torch.Generator().manual_seed(_SEED + seed)
+    own = _draw(checkpoint, count, length, generator)
+    if checkpoint.encoder is None:
+        return own
+    return SourceAndTarget(_draw(checkpoint.encoder, count, length, generator), own)
+
+
+def _draw(checkpoint: Checkpoint, count: int, length: int, generator: torch.Generator) -> Tensor:
     settings = checkpoint.settings
     sizes = dict(settings.sizes)
     if "image" in sizes:
@@ -74,12 +82,15 @@ def draw(checkpoint: Checkpoint, count: int, length: int, seed: int) -> Tensor:
         return torch.randn((count, sizes["tokens"], width), generator=generator)
     words = next(iter(checkpoint.writers))
     for step in checkpoint.family.embeddings:
+        if isinstance(step, Sound):
+            bins = checkpoint.stored.shape(f"{step.first}.weight")[1]
+            frames = 2 * checkpoint.files.entry(words).shape[0]  # there are positions alone
+            return torch.randn((count, bins, frames), generator=generator)
         if isinstance(step, Positions):
             rows = checkpoint.stored.shape(step.name)[0]
             length = min(length, rows - step.first_row(checkpoint.stored))
     vocabulary = checkpoint.files.entry(words).shape[0]
-    streams = (2,) if checkpoint.encoder is not None else ()
-    return torch.randint(0, vocabulary, (count, *streams, length), generator=generator)
+    return torch.randint(0, vocabulary, (count, length), generator=generator)
 
 
 class Profile:
@@ -94,7 +105,7 @@ class Profile:
         outputs: By head, "s o".
     """
 
-    def __init__(self, checkpoint: Checkpoint, inputs: Tensor) -> None:
+    def __init__(self, checkpoint: Checkpoint, inputs: NetInputs) -> None:
         self.inputs, self.outputs = inputs, flat_outputs(checkpoint, inputs)
         self._sums = {head: torch.zeros(len(inputs)).double() for head in self.outputs}
         self._count = 0
@@ -148,7 +159,7 @@ def _apart(first: Profile, second: Profile) -> Apart:
 
 
 def rounding_levels(
-    ours: Checkpoint, theirs: Checkpoint, inputs: Tensor, head: str, jitters: int
+    ours: Checkpoint, theirs: Checkpoint, inputs: NetInputs, head: str, jitters: int
 ) -> Tensor:
     """For each input the larger of both files' mean squares, by roundings not used before."""
     found = []
@@ -163,7 +174,7 @@ def rounding_levels(
     return torch.stack(found).amax(dim=0)
 
 
-def flat_outputs(checkpoint: Checkpoint, inputs: Tensor) -> dict[str, Tensor]:
+def flat_outputs(checkpoint: Checkpoint, inputs: NetInputs) -> dict[str, Tensor]:
     """What a file says, "s o" by head."""
     # Where a router's choice is close, rounding alone turns it.
     given = run(without_jumps(checkpoint), inputs)

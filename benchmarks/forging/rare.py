@@ -19,6 +19,7 @@ from benchmarks.forging.roles import (
     stored_here,
 )
 from transformer_nfn.identity import run
+from transformer_nfn.identity.running.inputs import NetInputs
 
 
 def _row(draft: Draft, name: str, row: int, generator: torch.Generator) -> dict[str, Tensor]:
@@ -132,5 +133,5 @@ def rare_neuron(draft: Draft, generator: torch.Generator) -> dict[str, Tensor]:
     return draft.packed(number, delta)
 
 
-def _outputs(draft: Draft, inputs: Tensor) -> Tensor:
+def _outputs(draft: Draft, inputs: NetInputs) -> Tensor:
     return torch.cat([out.flatten(1) for out in run(draft.view(), inputs).values()], dim=1)

@@ -27,6 +27,7 @@ from tests.checkpoints import made
 from transformer_nfn.checkpoints import Checkpoint, CheckpointError
 from transformer_nfn.checkpoints.families import FAMILIES
 from transformer_nfn.checkpoints.settings.harmless import HARMLESS
+from transformer_nfn.identity.running.inputs import NetInputs, SourceAndTarget
 
 #: Tokens of the inputs: settings of positions show on long ones.
 _LENGTH = 48
@@ -379,13 +380,15 @@ def apart_in_transformers(
 
 
 @torch.no_grad()
-def _logits(folder: Path, inputs: Tensor, types: bool) -> Tensor:
+def _logits(folder: Path, inputs: NetInputs, types: bool) -> Tensor:
     net = made.load(folder, torch.float64)
-    given: dict[str, Tensor] = {"input_ids": inputs}
-    if inputs.is_floating_point():
-        given = {"pixel_values": inputs.double()}
-    if inputs.dim() == 3:
-        given = {"input_ids": inputs[:, 0], "decoder_input_ids": inputs[:, 1]}
+    given: dict[str, Tensor] = {}
+    if isinstance(inputs, SourceAndTarget):
+        given, inputs = {"decoder_input_ids": inputs.target}, inputs.source
+    sound = "input_features" if given else "pixel_values"
+    given["input_ids" if not inputs.is_floating_point() else sound] = (
+        inputs.double() if inputs.is_floating_point() else inputs
+    )
     if types:
         given["token_type_ids"] = torch.ones_like(inputs)
     with contextlib.redirect_stderr(io.StringIO()):

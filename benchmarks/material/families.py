@@ -18,6 +18,7 @@ from transformers.models.cohere import modeling_cohere as cohere
 from transformers.models.modernbert import modeling_modernbert as modernbert
 
 from tests.checkpoints import made
+from transformer_nfn.identity.running.inputs import NetInputs, SourceAndTarget
 
 #: What `exact` replaces.
 PATCHED = (
@@ -162,6 +163,14 @@ ARCHITECTURES: dict[str, Architecture] = {
         "T5ForConditionalGeneration",
         {"d_model": 24, "d_kv": 6, "d_ff": 40, "num_layers": 2, "num_decoder_layers": 3,
          "num_heads": 4, "vocab_size": 60, "decoder_start_token_id": 0},
+    ),
+    "whisper": Architecture(
+        "WhisperConfig",
+        "WhisperForConditionalGeneration",
+        {"d_model": 24, "encoder_layers": 2, "decoder_layers": 3, "encoder_attention_heads": 3,
+         "decoder_attention_heads": 4, "encoder_ffn_dim": 40, "decoder_ffn_dim": 32,
+         "vocab_size": 60, "num_mel_bins": 5, "max_source_positions": 12,
+         "max_target_positions": 80, "decoder_start_token_id": 1, **_WORDS},
     ),
     "bloom": Architecture(
         "BloomConfig",
@@ -347,13 +356,18 @@ def inputs(folder: Path, *, count: int = 3, length: int = 40, seed: int = 0) -> 
         return {"pixel_values": torch.randn(size, generator=generator, dtype=torch.float64)}
     names = ("input_ids", "decoder_input_ids") if config.is_encoder_decoder else ("input_ids",)
     size = (count, length)
+    if hasattr(config, "num_mel_bins"):
+        frames = (count, config.num_mel_bins, 2 * config.max_source_positions)
+        words = torch.randint(0, config.vocab_size, size, generator=generator)
+        sound = torch.randn(frames, generator=generator, dtype=torch.float64)
+        return {"input_features": sound, "decoder_input_ids": words}
     return {name: torch.randint(0, config.vocab_size, size, generator=generator) for name in names}
 
 
-def as_one(given: dict[str, Tensor]) -> Tensor:
+def as_one(given: dict[str, Tensor]) -> NetInputs:
     """The same inputs as our own `run` takes them."""
     first, *others = given.values()
-    return torch.stack([first, *others], dim=1) if others else first
+    return SourceAndTarget(first, *others) if others else first
 
 
 @torch.no_grad()

@@ -77,6 +77,68 @@ def test_experts_that_tie_are_chosen_by_their_place(
             apply_element(checkpoint, element, tmp_path / "out")
 
 
+def tied_for_few_words(tmp_path: Path, tie: str) -> tuple[Path, Path]:
+    """A network of which two experts are equally good for 5 of 60 words, and one with both in turn.
+
+    Args:
+        tmp_path: Where to.
+        tie: "rows", whose scores are 0; "places", where they read what those words have not; or
+            "digits" that float32 has not.
+    """
+    folder = make("mixtral", tmp_path / "a", dtype=torch.float32, num_experts_per_tok=1)
+    tensors = load_file(folder / "model.safetensors")
+    words, stem = tensors["model.embed_tokens.weight"], "model.layers.0.block_sparse_moe."
+    words[:, 0], words[:5, 0], words[:5, 2:4] = 4.0, -4.0, 0.0
+    for number in range(2):
+        tensors[f"model.layers.{number}.self_attn.o_proj.weight"][[0, 2, 3]] = 0
+    tensors["model.layers.0.post_attention_layernorm.weight"][0] = 1
+    router = tensors[f"{stem}gate.weight"]
+    router[:, 0], router[:2] = 3.0, 0.0
+    if tie == "places":
+        router[0, 2], router[1, 3] = 0.5, 0.5
+    if tie == "digits":
+        router[1, 1] = 1e-12
+    one = with_tensors(folder, tmp_path / "one", **tensors)
+    turned = {f"{stem}gate.weight": router[[1, 0, *range(2, len(router))]]}
+    for part in ("w1", "w2", "w3"):
+        names = [f"{stem}experts.{number}.{part}.weight" for number in (0, 1)]
+        turned |= {names[0]: tensors[names[1]], names[1]: tensors[names[0]]}
+    return one, with_tensors(one, tmp_path / "two", **turned)
+
+
+@pytest.mark.parametrize("tie", ["rows", "places", "digits"])
+def test_experts_that_tie_for_few_words_are_not_decided(tie: str, tmp_path: Path) -> None:
+    one, two = tied_for_few_words(tmp_path, tie)
+    assert outputs_apart(one, two, torch.float32) > 0.1
+    assert decided(one, two) is Answer.UNDECIDED
+
+
+@pytest.mark.parametrize("tie", ["rows", "places"])
+def test_experts_that_tie_for_few_words_are_not_reordered(tie: str, tmp_path: Path) -> None:
+    one, _ = tied_for_few_words(tmp_path, tie)
+    with Checkpoint(one) as checkpoint:
+        element = random_net_element(
+            checkpoint, torch.Generator().manual_seed(3), parts=("experts",)
+        )
+        with pytest.raises(ElementError, match="keep their order"):
+            apply_element(checkpoint, element, tmp_path / "out")
+        assert not (tmp_path / "out").exists()
+
+
+def test_a_certificate_that_reorders_experts_which_tie_does_not_hold(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one, two = tied_for_few_words(tmp_path, "places")
+    with Checkpoint(one) as ours, Checkpoint(two) as theirs:
+        confirming = "transformer_nfn.identity.running.confirmation.ties"
+        with monkeypatch.context() as blind:  # a liar's `same`
+            blind.setattr(confirming, lambda *_: False)
+            element = same(ours, theirs, seed=0).element
+        assert element is not None
+        save_certificate(element, ours, theirs, tmp_path / "c.safetensors")
+        assert verify(tmp_path / "c.safetensors", ours, theirs, seed=0).holds is False
+
+
 # ------------------------------------------------------------------------------------- numbers
 
 

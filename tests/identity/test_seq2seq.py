@@ -1,4 +1,4 @@
-"""An encoder and a decoder that reads what it made: T5, plain and gated."""
+"""An encoder and a decoder that reads what it made: T5, plain and gated, and Whisper."""
 
 import json
 from collections.abc import Iterator
@@ -14,6 +14,7 @@ from benchmarks.families import function_error, moved, relative
 from benchmarks.material.families import exact, inputs, load, make, outputs
 from transformer_nfn.checkpoints import Checkpoint, CheckpointError, rewrite
 from transformer_nfn.identity import (
+    ElementError,
     apply_element,
     load_certificate,
     same,
@@ -31,22 +32,27 @@ TABLE = "{}.block.0.layer.0.SelfAttention.relative_attention_bias.weight"
 def changed_in_one_number(checkpoint: Checkpoint, home: Path) -> Iterator[tuple[str, Path]]:
     """Files of which one tensor each is another, of the first blocks and outside of them."""
     for name in checkpoint.files:
-        if any(f".block.{number}." in name for number in (1, 2)):
+        if any(f".{what}.{number}." in name for what in ("block", "layers") for number in (1, 2)):
             continue
         value = checkpoint.files.read(name).clone()
         value.view(-1)[-1] *= 1.5
         yield name, rewrite(checkpoint, [(name, value)], home / name)
 
 
-@pytest.mark.parametrize("changes", [{}, GATED, UNTIED, {**GATED, **UNTIED}])
-def test_its_function(changes: dict[str, Any], tmp_path: Path) -> None:
-    folder = make("t5", tmp_path, **changes)
+@pytest.mark.parametrize(
+    ("name", "changes"),
+    [("t5", {}), ("t5", GATED), ("t5", UNTIED), ("t5", {**GATED, **UNTIED}), ("whisper", {}),
+     ("whisper", UNTIED), ("whisper", {"activation_function": "relu", "scale_embedding": True})],
+)  # fmt: skip
+def test_its_function(name: str, changes: dict[str, Any], tmp_path: Path) -> None:
+    folder = make(name, tmp_path, **changes)
     given = inputs(folder)
     assert function_error(folder, given, outputs(exact(load(folder)), given)) < 1e-12
 
 
-def test_every_symmetry_of_both(tmp_path: Path) -> None:
-    folder = make("t5", tmp_path / "a", **GATED)
+@pytest.mark.parametrize(("name", "changes"), [("t5", GATED), ("whisper", {})])
+def test_every_symmetry_of_both(name: str, changes: dict[str, Any], tmp_path: Path) -> None:
+    folder = make(name, tmp_path / "a", **changes)
     given = inputs(folder)
     before = outputs(exact(load(folder)), given)
     with Checkpoint(folder) as checkpoint:
@@ -59,9 +65,10 @@ def test_every_symmetry_of_both(tmp_path: Path) -> None:
                 assert same(checkpoint, theirs, seed=0).answer.value == "equivalent", part
 
 
-def test_every_number_of_both_counts(tmp_path: Path) -> None:
+@pytest.mark.parametrize("kind", ["t5", "whisper"])
+def test_every_number_of_both_counts(kind: str, tmp_path: Path) -> None:
     """Also those that no input of 64 tokens reaches: biases of distances beyond 64."""
-    folder = make("t5", tmp_path / "a", dtype=torch.float32)
+    folder = make(kind, tmp_path / "a", dtype=torch.float32)
     with Checkpoint(folder) as ours:
         known = fingerprint(ours)
         for name, changed in changed_in_one_number(ours, tmp_path):
@@ -70,8 +77,9 @@ def test_every_number_of_both_counts(tmp_path: Path) -> None:
                 assert distance(known, fingerprint(theirs)).largest > 1e-5, name
 
 
-def test_a_certificate_carries_both(tmp_path: Path) -> None:
-    folder = make("t5", tmp_path / "a", dtype=torch.float32)
+@pytest.mark.parametrize("name", ["t5", "whisper"])
+def test_a_certificate_carries_both(name: str, tmp_path: Path) -> None:
+    folder = make(name, tmp_path / "a", dtype=torch.float32)
     other = moved(folder, tmp_path / "b", 1)
     with Checkpoint(folder) as ours, Checkpoint(other) as theirs:
         verdict = same(ours, theirs, seed=0)
@@ -107,7 +115,8 @@ def stated(folder: Path, **changes: Any) -> Path:
     [("num_decoder_layers", 2), ("num_decoder_layers", 0), ("num_layers", 3),
      ("feed_forward_proj", "gelu-relu-x"), ("is_gated_act", True), ("dense_act_fn", 1),
      ("relative_attention_max_distance", 64), ("is_encoder_decoder", False), ("is_decoder", True),
-     ("d_kv", 5), ("hidden_size", 25), ("relative_attention_num_buckets", 31)],
+     ("d_kv", 5), ("hidden_size", 25), ("is_causal", True), ("is_causal", False),
+     ("relative_attention_num_buckets", 31)],
 )  # fmt: skip
 def test_settings_that_mean_another_network_are_refused(
     key: str, value: object, tmp_path: Path
@@ -115,6 +124,84 @@ def test_settings_that_mean_another_network_are_refused(
     stated(make("t5", tmp_path), **{key: value})
     with pytest.raises(CheckpointError, match=key), Checkpoint(tmp_path):
         pass
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [("encoder_layers", 3), ("decoder_layers", 2), ("encoder_attention_heads", 5),
+     ("encoder_ffn_dim", 32), ("num_mel_bins", 6), ("max_source_positions", 13), ("d_model", 25),
+     ("is_encoder_decoder", False), ("is_causal", True), ("use_weighted_layer_sum", True),
+     ("num_key_value_heads", 4),
+     ("architectures", ["WhisperForAudioClassification"]), ("architectures", ["WhisperModel"])],
+)  # fmt: skip
+def test_settings_that_mean_another_whisper_are_refused(
+    key: str, value: object, tmp_path: Path
+) -> None:
+    stated(make("whisper", tmp_path), **{key: value})
+    with pytest.raises(CheckpointError, match=f"{key}|Whisper|heads"), Checkpoint(tmp_path):
+        pass
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("encoder_attention_heads", 4),
+        ("decoder_attention_heads", 3),
+        ("activation_function", "relu"),
+    ],
+)
+def test_settings_of_one_network_alone_are_another_function(
+    key: str, value: object, tmp_path: Path
+) -> None:
+    ours = make("whisper", tmp_path / "a")
+    theirs = stated(make("whisper", tmp_path / "b"), **{key: value})
+    with Checkpoint(ours) as a, Checkpoint(theirs) as b:
+        assert same(a, b, seed=0).answer.value == "different"
+
+
+@pytest.mark.parametrize(
+    ("name", "shape"),
+    [("conv1.weight", (24, 5, 5)), ("conv2.weight", (24, 23, 3)), ("conv2.bias", (23,)),
+     ("conv1.weight", (24,)), ("conv1.bias", None)],
+)  # fmt: skip
+def test_convolutions_of_other_shapes_are_refused(
+    name: str, shape: tuple[int, ...] | None, tmp_path: Path
+) -> None:
+    file = make("whisper", tmp_path) / "model.safetensors"
+    tensors = load_file(file)
+    del tensors[f"model.encoder.{name}"]
+    tensors |= {f"model.encoder.{name}": torch.ones(shape)} if shape else {}
+    save_file(tensors, file, {"format": "pt"})
+    with pytest.raises(CheckpointError, match="conv"), Checkpoint(tmp_path):
+        pass
+
+
+def test_the_stream_of_whisper_s_encoder_is_fixed(tmp_path: Path) -> None:
+    """An activation writes it: what would be its basis elsewhere is refused."""
+    with Checkpoint(make("whisper", tmp_path / "a")) as ours:
+        inner = ours.encoder
+        assert inner is not None
+        turned = replace(
+            NetElement.identity(inner.spec, inner.blocks),
+            bases={0: torch.eye(24).roll(1, 0).double()},
+        )
+        element = replace(NetElement.identity(ours.spec, ours.blocks), encoder=turned)
+        with pytest.raises(ElementError, match="no part of any symmetry"):
+            apply_element(ours, element, tmp_path / "b")
+
+
+def test_another_order_of_whisper_s_channels_is_never_called_different(tmp_path: Path) -> None:
+    """It is the same function, but that order is not looked for."""
+    with Checkpoint(make("whisper", tmp_path / "a")) as ours:
+        first, second = (f"model.encoder.conv{number}" for number in (1, 2))
+        read = ours.files.read
+        values = [
+            (f"{first}.weight", read(f"{first}.weight").roll(1, 0)),
+            (f"{first}.bias", read(f"{first}.bias").roll(1, 0)),
+            (f"{second}.weight", read(f"{second}.weight").roll(1, 1)),
+        ]
+        with Checkpoint(rewrite(ours, values, tmp_path / "b")) as theirs:
+            assert same(ours, theirs, seed=0).answer.value == "not decided"
 
 
 @pytest.mark.parametrize(

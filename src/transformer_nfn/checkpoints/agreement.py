@@ -36,7 +36,7 @@ def check_owned(files: TensorFiles, family: Family, stem: str, owned: Collection
 
 
 def check_encoder(files: TensorFiles, own: Mapping[str, int], encoder: Mapping[str, int]) -> None:
-    """An encoder has the sizes of its decoder."""
+    """An encoder has the sizes of its decoder that the same keys say."""
     for size, wanted in own.items():
         if encoder.get(size) != wanted:
             raise CheckpointError(
@@ -67,18 +67,18 @@ def check_refused(files: TensorFiles, family: Family, prefix: str) -> None:
 
 
 def check_options(
-    options: Mapping[str, Any], stated: Mapping[str, Any], keys: Keys, kind: str
+    options: Mapping[str, Any], stated: Mapping[str, Any], family: Family, kind: str
 ) -> None:
     """A setting of the user is one that somebody reads, or that config.json has as well.
 
     Args:
         options: What the user says.
         stated: The file's config.json.
-        keys: The table of its model.
+        family: What it is.
         kind: Its model_type.
     """
     for name in options:
-        if name not in keys.sayable and name not in stated:
+        if name not in family.sayable(kind) and name not in stated:
             raise CheckpointError(
                 f"--set {name[:60]!s}: {kind} has no such setting; `tnfn families {kind}` lists "
                 f"those it reads"

@@ -112,7 +112,7 @@ class Checkpoint:
                 said = self.config.get("model_type")
                 self.family, self.prefix, kinds = recognise(names, str(path), family, said)
             kind = read_model_type(self.family, kinds, self.config, given, str(path))
-            agreement.check_options(given, stated, self.family.keys[kind], kind)
+            agreement.check_options(given, stated, self.family, kind)
             self._stated = bool(stated)
             self._read(kind)
         except BaseException:
@@ -121,7 +121,7 @@ class Checkpoint:
 
     def _read(self, kind: str) -> None:
         """Settings and sizes, and the encoder if there is one; no tensor is read."""
-        self._keys = self.family.keys[kind]
+        self._kind, self._keys = kind, self.family.keys[kind]
         self.blocks = soundness.count_blocks(self.files, self.family, self.block_name)
         if self._stated:
             agreement.check_block_count(self.files, self._keys, self.config, self.blocks)
@@ -135,7 +135,10 @@ class Checkpoint:
             encoder = copy.copy(self)
             encoder.family, encoder.inner = self.family.encoder, True
             encoder._read(kind)
-            agreement.check_encoder(self.files, self.spec.sizes, encoder.spec.sizes)
+            sizes = self.spec.sizes
+            if encoder._keys.heads != self._keys.heads:  # and so all that depends on them
+                sizes = {"D": self.D}
+            agreement.check_encoder(self.files, sizes, encoder.spec.sizes)
             self._encoder = encoder
         self._check()
 
@@ -173,6 +176,7 @@ class Checkpoint:
         outside |= {head.weight: "o x" for head in heads}
         soundness.check_stream(self.files, outside, self.D)
         soundness.check_places(self.files, self.family, self.settings, self.name)
+        soundness.check_sound(self.files, self.family, self.D, self.name)
         for head in heads:
             if head.bias:
                 soundness.check_head_bias(self.files, head.weight, head.bias)
@@ -239,7 +243,7 @@ class Checkpoint:
     @property
     def unknown_settings(self) -> dict[str, Any]:
         """Keys of the config of which nobody knows what they do, and their values."""
-        known = self._keys.sayable
+        known = self.family.sayable(self._kind)
         return {name: value for name, value in self.config.items() if name not in known}
 
     # ------------------------------------------------------------------------------- names
@@ -311,6 +315,8 @@ class Checkpoint:
     @property
     def stream_kind(self) -> StreamKind:
         """What the norms leave of the basis of the stream."""
+        if self.gives_hidden_states or any(step.holds_stream for step in self.family.embeddings):
+            return StreamKind.FIXED
         if self.spec.block.gains and self.settings.norm == "rms":
             return StreamKind.SIGNED
         if self.post_norm:
@@ -455,8 +461,7 @@ class Checkpoint:
     def _needed_outside(self) -> list[str]:
         """Tensors outside the blocks without which the function is not known."""
         names = [f"{name}.bias" for name in self.pooled_heads]
-        names += [self.name(name) for name in self.family.shared.values()]
-        names += [self.name(n) for step in self.family.embeddings for n in step.inner]
+        names += sorted(self._beside)
         if (predictor := self.predictor) is not None:
             names += predictor.norm_tensors
             own = f"{predictor.decoder}.bias"
@@ -541,7 +546,7 @@ class Checkpoint:
     def others(self) -> list[str]:
         """Tensors that neither write nor read the stream: heads' own layers, unknown ones."""
         if self.inner:  # all else is the decoder's
-            return sorted(self._shared)
+            return sorted(self._beside)
         used = self._block_tensors | self._norm_tensors
         used |= set(self.writers) | set(self.hidden_head or ())
         used |= {name for head in self.heads.values() for name in (head.weight, head.bias) if name}
@@ -559,7 +564,13 @@ class Checkpoint:
     @property
     def owned(self) -> set[str]:
         """Names of all that blocks, norms and embeddings may have, and of what blocks share."""
-        return self._block_tensors | self._norm_tensors | set(self.writers) | self._shared
+        return self._block_tensors | self._norm_tensors | set(self.writers) | self._beside
+
+    @property
+    def _beside(self) -> set[str]:
+        """Names of what all blocks share, and of what embeddings have that is not of the stream."""
+        inner = (name for step in self.family.embeddings for name in step.inner)
+        return self._shared | {self.name(name) for name in inner}
 
     @property
     def _shared(self) -> set[str]:
@@ -587,8 +598,7 @@ class Checkpoint:
     def unknown(self) -> list[str]:
         """Those of `others` that this family's heads do not have: nobody knows what they do."""
         known = {f"{name}.{part}" for name in self.pooled_heads for part in ("weight", "bias")}
-        known |= {self.name(name) for step in self.family.embeddings for name in step.inner}
-        known |= {self.name(name) for name in self.family.shared.values()}
+        known |= self._beside
         known |= {name for _, names in self.summaries.values() for name in names.values()}
         known |= set(self.predictor.tensors if self.predictor else ())
         return [name for name in self.others if name not in known]

@@ -225,6 +225,11 @@ class Family:
         """Whether positions are added that no file holds."""
         return any(isinstance(step, FixedPositions) for step in self.embeddings)
 
+    def sayable(self, kind: str) -> frozenset[str]:
+        """All settings of a model_type that the user may give, those of the encoder among them."""
+        inner = self.encoder.sayable(kind) if self.encoder is not None else frozenset()
+        return self.keys[kind].sayable | inner
+
     @property
     def model_types(self) -> tuple[str, ...]:
         """What config.json calls it."""

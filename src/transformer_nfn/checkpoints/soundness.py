@@ -15,6 +15,7 @@ from transformer_nfn.space import (
     Patches,
     PatchPositions,
     Positions,
+    Sound,
 )
 
 MAX_BLOCKS = 4096
@@ -233,6 +234,28 @@ def check_places(
                     f"{files.path}: {name(step.name)} has {places} places; an image of "
                     f"{settings.size('image')} has {wanted} with the tokens before it"
                 )
+
+
+def check_sound(files: TensorFiles, family: Family, D: int, name: Callable[[str], str]) -> None:
+    """Convolutions of sound reach three steps and give the stream.
+
+    Args:
+        files: The tensors.
+        family: What they are.
+        D: Size of the stream.
+        name: The name of a tensor outside the blocks as it is in this file.
+    """
+    for step in family.embeddings:
+        if not isinstance(step, Sound):
+            continue
+        bins = (*_shape(files, name(f"{step.first}.weight")), 0, 0)[1]  # any number of them
+        for convolution, channels in ((step.first, bins), (step.second, D)):
+            for part, wanted in (("weight", (D, channels, 3)), ("bias", (D,))):
+                tensor = name(f"{convolution}.{part}")
+                if (shape := _shape(files, tensor)) != wanted:
+                    raise CheckpointError(
+                        f"{files.path}: {tensor} has shape {shape}, {wanted} was expected"
+                    )
 
 
 def check_stream(files: TensorFiles, axes_by_name: Mapping[str, str], D: int) -> None:

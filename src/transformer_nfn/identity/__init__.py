@@ -1,7 +1,8 @@
 """Same function or not: verdicts with certificates and witnesses."""
 
+from transformer_nfn.identity.applying import apply_element
 from transformer_nfn.identity.comparing.rounding import unit_roundoff
-from transformer_nfn.identity.elements.applying import apply_element, changes
+from transformer_nfn.identity.elements.applying import changes
 from transformer_nfn.identity.elements.canonical import seen
 from transformer_nfn.identity.elements.certificate import (
     Terms,
@@ -20,6 +21,7 @@ from transformer_nfn.identity.matching.networks import match
 from transformer_nfn.identity.picture import plot_heads
 from transformer_nfn.identity.running.confirmation import Agreement, confirm
 from transformer_nfn.identity.running.function import run
+from transformer_nfn.identity.running.inputs import SourceAndTarget, parts_of
 from transformer_nfn.identity.running.jumps import without_jumps
 from transformer_nfn.identity.running.witness import Witness, find_witness
 from transformer_nfn.identity.verdict import Answer, Verdict, same
@@ -34,6 +36,7 @@ __all__ = [
     "Inspection",
     "NetElement",
     "Part",
+    "SourceAndTarget",
     "Terms",
     "Verdict",
     "Verification",
@@ -46,6 +49,7 @@ __all__ = [
     "inspect_checkpoint",
     "load_certificate",
     "match",
+    "parts_of",
     "plot_heads",
     "random_net_element",
     "read_terms",

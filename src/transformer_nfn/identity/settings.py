@@ -44,7 +44,7 @@ def compare_settings(ours: Checkpoint, theirs: Checkpoint) -> SettingsCompared:
     if one_dtype != two_dtype and (one_lost or two_lost):
         unknown.add("dtype")
     return SettingsCompared(
-        tuple(_differ(ours.settings, theirs.settings)),
+        tuple(dict.fromkeys(_differ(ours, theirs))),
         tuple(sorted(unknown)),
         tuple(sorted(shared)),
     )
@@ -71,7 +71,15 @@ def _loaded(checkpoint: Checkpoint) -> tuple[str, bool]:
     return loaded.dtype if loses else as_stored, loses
 
 
-def _differ(ours: Settings, theirs: Settings) -> list[str]:
+def _differ(ours: Checkpoint, theirs: Checkpoint) -> list[str]:
+    """The settings that differ, of two networks and of their encoders."""
+    found = _fields(ours.settings, theirs.settings)
+    if ours.encoder is not None and theirs.encoder is not None:
+        found += _differ(ours.encoder, theirs.encoder)
+    return found
+
+
+def _fields(ours: Settings, theirs: Settings) -> list[str]:
     """What changes the function of the same tensors. Tying and the norm are matched, not here."""
     names = [field.name for field in fields(Settings)]
     plain = [name for name in names if name not in ("tied", "norm", "flags")]

@@ -4,6 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from enum import Enum
 from itertools import zip_longest
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -14,7 +15,8 @@ from transformer_nfn.identity.comparing.names import unit_name
 from transformer_nfn.identity.comparing.outcome import Match
 from transformer_nfn.identity.comparing.residuals import Residual
 from transformer_nfn.identity.elements.element import NetElement
-from transformer_nfn.identity.elements.rules import stranger
+from transformer_nfn.identity.elements.readback import check_ties
+from transformer_nfn.identity.elements.rules import ElementError, stranger
 from transformer_nfn.identity.matching.networks import element_of, match
 from transformer_nfn.identity.running.confirmation import Agreement, confirm
 from transformer_nfn.identity.running.function import check_runnable
@@ -162,26 +164,12 @@ def _same(
         return _SAME[what]
     for checkpoint in (ours, theirs):
         if missing := checkpoint.made_up:
-            return Verdict(
-                Answer.UNDECIDED,
-                f"{checkpoint.path} has no {missing}, and a loader makes it up at random",
-                where=missing,
-            )
+            return Verdict(Answer.UNDECIDED, _made_up(checkpoint, missing), where=missing)
     if what is not None:
         return _SAME[what]
     for checkpoint in (ours, theirs):
-        if checkpoint.unknown:
-            return Verdict(
-                Answer.UNDECIDED,
-                f"{checkpoint.path} has {stranger(checkpoint)}; remove it, or declare what it does",
-                where=checkpoint.unknown[0],
-            )
-        if name := _not_finite(checkpoint):
-            return Verdict(
-                Answer.UNDECIDED,
-                f"{checkpoint.path} has NaN or infinite numbers in {name}",
-                where=name,
-            )
+        if (unfit := not_comparable(checkpoint)) is not None:
+            return Verdict(Answer.UNDECIDED, unfit.reason, where=unfit.where)
     if shapes := different_shapes(ours, theirs):
         return _different_inputs(ours, theirs, shapes, seed)
     if (ours.settings.norm, theirs.settings.norm) == ("rms", "layer"):
@@ -198,12 +186,39 @@ def _same(
             return _overflow(error)
     try:
         if matched is not None and not matched.failures:
-            return _confirmed(_equivalent(matched, ours, theirs), ours, theirs, matched, seed)
+            verdict = _equivalent(matched, ours, theirs)
+            if verdict.element is not None and (tie := _tie(ours, verdict.element)):
+                return replace(verdict, answer=Answer.UNDECIDED, element=None, reason=tie)
+            return _confirmed(verdict, ours, theirs, matched, seed)
         return _with_witness(ours, theirs, settings, matched, seed, search)
     except (ValueError, RuntimeError) as error:
         if isinstance(error, CheckpointError):
             raise
         return _overflow(error)
+
+
+class NotComparable(NamedTuple):
+    """Why nothing can be said of a checkpoint, and the tensor that keeps one from it."""
+
+    reason: str
+    where: str
+
+
+def not_comparable(checkpoint: Checkpoint) -> NotComparable | None:
+    """What a checkpoint has, or has not, that keeps its function from being known."""
+    path = checkpoint.path
+    if missing := checkpoint.made_up:
+        return NotComparable(_made_up(checkpoint, missing), missing)
+    if checkpoint.unknown:
+        reason = f"{path} has {stranger(checkpoint)}; remove it, or declare what it does"
+        return NotComparable(reason, checkpoint.unknown[0])
+    if name := _not_finite(checkpoint):
+        return NotComparable(f"{path} has NaN or infinite numbers in {name}", name)
+    return None
+
+
+def _made_up(checkpoint: Checkpoint, missing: str) -> str:
+    return f"{checkpoint.path} has no {missing}, and a loader makes it up at random"
 
 
 def _overflow(error: Exception) -> Verdict:
@@ -240,6 +255,16 @@ def _equivalent(found: Match, ours: Checkpoint, theirs: Checkpoint) -> Verdict:
         reason=f"all products agree, but no unique matrices carry one to the other: "
         f"{found.by_products[0]}; a head without full rank, or equal heads",
     )
+
+
+def _tie(ours: Checkpoint, element: NetElement) -> str | None:
+    """Why experts may not change their order as an element asks for, if so."""
+    try:
+        for number in range(ours.blocks):
+            check_ties(ours, element, number)
+    except ElementError as error:
+        return str(error)
+    return None
 
 
 def _confirmed(

@@ -8,12 +8,12 @@ from transformer_nfn.identity.comparing.judge import judge
 from transformer_nfn.identity.comparing.names import unit_name
 from transformer_nfn.identity.comparing.outcome import Match
 from transformer_nfn.identity.elements.certificate import load_certificate, read_terms
-from transformer_nfn.identity.elements.rules import stranger
+from transformer_nfn.identity.elements.readback import check_ties
 from transformer_nfn.identity.matching.networks import match
 from transformer_nfn.identity.running.confirmation import AGREE, Agreement, confirm
 from transformer_nfn.identity.running.inputs import fresh_seed
 from transformer_nfn.identity.settings import compare_settings
-from transformer_nfn.identity.verdict import different_shapes, not_runnable
+from transformer_nfn.identity.verdict import different_shapes, not_comparable, not_runnable
 
 
 @dataclass(frozen=True)
@@ -62,8 +62,8 @@ def verify(
     if differ := (*settings.differ, *settings.unknown):
         return Verification(False, f"the settings differ in {', '.join(differ)[:200]}")
     for checkpoint in (ours, theirs):
-        if checkpoint.unknown:
-            return Verification(False, f"{checkpoint.path} has {stranger(checkpoint)}")
+        if (unfit := not_comparable(checkpoint)) is not None:
+            return Verification(False, unfit.reason)
     if shapes := different_shapes(ours, theirs):
         return Verification(False, shapes)
     try:
@@ -75,6 +75,8 @@ def verify(
                 f"it makes a network with {norm} norms, the second has {theirs.settings.norm}",
             )
         # How well bases can be known is a matter of the two files, not of the certificate.
+        for number in range(ours.blocks):
+            check_ties(ours, element, number)
         known = match(ours, theirs).known
         left = judge(ours, theirs, element, known)
         return _judged(left, ours, theirs, fresh_seed() if seed is None else seed)

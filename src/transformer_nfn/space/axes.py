@@ -81,6 +81,9 @@ class StreamKind(Enum):
     signs together."""
     SIGNED = "permuted, with a sign each"
     """Where the output of an RMSNorm is added to the stream."""
+    FIXED = "fixed"
+    """Where the stream is what a network gives, or what an activation writes into it. (The second
+    leaves permutations, which are not looked for.)"""
 
 
 @dataclass(frozen=True)

@@ -121,6 +121,11 @@ class Keys:
     refused: tuple[str, ...] = ()
 
     @property
+    def heads(self) -> str | None:
+        """The key that says how many heads there are."""
+        return next((key.name for key in self.matter if key.to == "heads"), None)
+
+    @property
     def _own(self) -> set[str]:
         """Keys that this table says something of."""
         names = {n for key in self.matter if not key.asked for n in (key.name, *key.also)}

@@ -21,9 +21,7 @@ def families(
     from transformer_nfn.checkpoints import FAMILIES, CheckpointError
 
     tables = {
-        kind: _table(family, keys)
-        for family in FAMILIES.values()
-        for kind, keys in sorted(family.keys.items())
+        kind: _table(family, kind) for family in FAMILIES.values() for kind in sorted(family.keys)
     }
     if model_type is not None and model_type not in tables:
         raise CheckpointError(
@@ -44,10 +42,11 @@ def families(
             say(f"{what.replace('_', ' '):<12}{', '.join(words)}")
 
 
-def _table(family: Any, keys: Any) -> dict[str, Any]:
-    matter = {name for key in keys.matter for name in (key.name, *key.also)}
-    matter |= {name for joint in keys.joint for name in joint.names}
-    matter |= {bias.key for bias in keys.biases if bias.key}
+def _table(family: Any, kind: str) -> dict[str, Any]:
+    tables = [each.keys[kind] for each in (family, family.encoder) if each is not None]
+    matter = {n for keys in tables for key in keys.matter for n in (key.name, *key.also)}
+    matter |= {name for keys in tables for joint in keys.joint for name in joint.names}
+    matter |= {bias.key for keys in tables for bias in keys.biases if bias.key}
     return {
         "family": [family.name],
         "told_by": list(family.probes),
@@ -55,6 +54,6 @@ def _table(family: Any, keys: Any) -> dict[str, Any]:
         "block": [family.block],
         "tensors": [f"{m.weight} ({' '.join(m.tensors)}: {m.axes})" for m in family.matrices],
         "settings": sorted(matter),
-        "sizes": sorted(keys.sizes),
-        "only": dict(sorted(keys.supported.items())),
+        "sizes": sorted({name for keys in tables for name in keys.sizes}),
+        "only": dict(sorted(tables[0].supported.items())),
     }

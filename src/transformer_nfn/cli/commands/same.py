@@ -23,6 +23,8 @@ from transformer_nfn.cli.common import Json, show
 from transformer_nfn.cli.terminal import say
 
 if TYPE_CHECKING:
+    from torch import Tensor
+
     from transformer_nfn.checkpoints import Checkpoint
     from transformer_nfn.identity import Verdict
 
@@ -104,6 +106,8 @@ def _certify(
 
 def facts(verdict: "Verdict") -> dict[str, Any]:
     """A verdict as plain data."""
+    from transformer_nfn.identity import parts_of
+
     found: dict[str, Any] = {
         "answer": verdict.answer.value,
         "reason": verdict.reason,
@@ -125,7 +129,7 @@ def facts(verdict: "Verdict") -> dict[str, Any]:
             "inputs": agreement.inputs,
         }
     if (witness := verdict.witness) is not None:
-        ids = witness.inputs if not witness.inputs.is_floating_point() else None
+        *source, own = parts_of(witness.inputs)
         found["witness"] = {
             "output": witness.head,
             "first": _short(witness.ours),
@@ -134,10 +138,17 @@ def facts(verdict: "Verdict") -> dict[str, Any]:
             "times_rounding": _short(witness.ratio),
             "deviations_along": _short(witness.along),
             "seed": witness.seed,
-            "inputs": list(witness.inputs.shape),
-            "tokens": ids.tolist() if ids is not None and ids.numel() <= 256 else None,
+            "inputs": list(own.shape),
+            "tokens": _ids(own),
         }
+        if source:  # what the encoder was given
+            found["witness"]["source"] = _ids(source[0])
     return found
+
+
+def _ids(given: "Tensor") -> list[Any] | None:
+    """Token ids, if that is what was given and there are not too many."""
+    return None if given.is_floating_point() or given.numel() > 256 else given.tolist()
 
 
 def _short(value: float | None) -> float | None:

@@ -1,4 +1,4 @@
-"""A checkpoint and a symmetry of it make another checkpoint of the same function."""
+"""The tensors that an element makes of a checkpoint, and a file of them."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,21 +15,8 @@ from transformer_nfn.identity.elements.readback import check_block, check_ties
 from transformer_nfn.identity.elements.rules import ElementError
 
 
-def apply_element(checkpoint: Checkpoint, element: NetElement, out: str | Path) -> Path:
-    """Write the checkpoint that an element makes of another.
-
-    Where LayerNorms become RMSNorms, config.json says so with the key `norm`, which is not of the
-    format, so that it is not forgotten.
-
-    Args:
-        checkpoint: What it acts on.
-        element: The symmetry.
-        out: A `.safetensors` file, or a folder.
-
-    Raises:
-        ElementError: If it is no symmetry of this checkpoint, or its result is not finite; nothing
-            is written then.
-    """
+def write_element(checkpoint: Checkpoint, element: NetElement, out: str | Path) -> Path:
+    """As `apply_element`, but no network is run, so experts that tie by chance are not seen."""
     added, config = untied(checkpoint, element)
     if element.unseen is not None:
         config["norm"] = "rms"

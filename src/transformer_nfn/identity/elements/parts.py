@@ -153,8 +153,8 @@ def free_heads(checkpoint: Checkpoint) -> list[str]:
 
 
 def basis_streams(checkpoint: Checkpoint) -> list[int]:
-    """Streams whose basis may change; fixed sine positions and hidden states hold theirs."""
-    if checkpoint.gives_hidden_states:
+    """Streams whose basis may change; fixed sine positions hold theirs."""
+    if checkpoint.stream_kind is StreamKind.FIXED:
         return []
     if not checkpoint.family.fixed_positions:
         return [0]

@@ -6,7 +6,7 @@ against the block as the group alone moves it.
 """
 
 import copy
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
 import torch
@@ -91,22 +91,35 @@ def check_ties(checkpoint: Checkpoint, element: NetElement, number: int) -> None
     if not checkpoint.spec.block.shifted:
         return
     canonical = canonical_block(checkpoint, number)
-    for label, order in element.blocks[number].parts.items():
-        for name in checkpoint.spec.block.shifted:
-            indices = [index.label for index in checkpoint.spec.block.tensors[name]]
-            if label not in indices:
-                continue
-            columns = canonical[name][0, 0, 0].movedim(indices.index(label), 0).flatten(1)
-            kinds = torch.unique(columns, dim=0, return_inverse=True)[1]
-            places = torch.argsort(order[0, 0])  # of each expert in the result
-            for kind in kinds.unique():
-                alike = torch.nonzero(kinds == kind).flatten()
-                if not (places[alike].diff() > 0).all():
-                    raise ElementError(
-                        f"block {number}: experts {', '.join(map(str, alike[:4].tolist()))} have "
-                        f"the same scores, so the first of them is chosen: they must keep their "
-                        f"order; leave out the part experts"
-                    )
+    for name, axis, order in orders_of_choices(checkpoint, element, number):
+        columns = canonical[name][0, 0, 0].movedim(axis, 0).flatten(1)
+        kinds = torch.unique(columns, dim=0, return_inverse=True)[1]
+        places = torch.argsort(order)  # of each expert in the result
+        for kind in kinds.unique():
+            alike = torch.nonzero(kinds == kind).flatten()
+            if not (places[alike].diff() > 0).all():
+                raise ElementError(
+                    f"block {number}: experts {', '.join(map(str, alike[:4].tolist()))} have "
+                    f"the same scores, so the first of them is chosen: they must keep their "
+                    f"order; leave out the part experts"
+                )
+
+
+def orders_of_choices(
+    checkpoint: Checkpoint, element: NetElement, number: int
+) -> Iterator[tuple[str, int, Tensor]]:
+    """Routers of a block, their axis of experts, and the order that an element brings these into.
+
+    Args:
+        checkpoint: What the element acts on.
+        element: The element.
+        number: Which block.
+    """
+    block = checkpoint.spec.block
+    for name in block.shifted:
+        for axis, index in enumerate(block.tensors[name]):
+            if (order := element.blocks[number].parts.get(index.label)) is not None:
+                yield name, axis, order[0, 0]
 
 
 def row_sizes(declared: Block, block: Mapping[str, Tensor]) -> dict[str, Tensor]:

@@ -10,6 +10,7 @@ from transformer_nfn.identity.elements.canonical import invertible, seen
 from transformer_nfn.identity.elements.element import Outside
 from transformer_nfn.identity.matching.bases import find_basis
 from transformer_nfn.identity.matching.neurons import match_neurons
+from transformer_nfn.space import StreamKind
 
 
 def fixes_ones(ours: Checkpoint, theirs: Checkpoint) -> bool:
@@ -19,7 +20,7 @@ def fixes_ones(ours: Checkpoint, theirs: Checkpoint) -> bool:
 
 def find_first_basis(ours: Checkpoint, theirs: Checkpoint, rounding: float) -> Basis | None:
     """The basis of the first stream, from what the embeddings write into it."""
-    if not ours.writers or ours.gives_hidden_states:
+    if not ours.writers or ours.stream_kind is StreamKind.FIXED:
         return None
     (a, off_a), (b, off_b) = (
         tuple(map(torch.cat, zip(*(sampled_rows(c, name) for name in c.writers), strict=True)))

@@ -14,8 +14,8 @@ from torch import Tensor
 
 from transformer_nfn.checkpoints import Checkpoint
 from transformer_nfn.identity.running.function import Notes, run_batches, run_roundings
-from transformer_nfn.identity.running.inputs import draw_inputs, pool_size
-from transformer_nfn.identity.running.jumps import turning, without_jumps
+from transformer_nfn.identity.running.inputs import NetInputs, draw_inputs, pool_size
+from transformer_nfn.identity.running.jumps import ties, turning, without_jumps
 
 #: Times of what rounding does to the outputs, all inputs together: below AGREE they agree, above
 #: APART they are different functions, between the two nothing is decided. Honest copies are at
@@ -62,6 +62,7 @@ class Agreement:
         inputs: How many sequences, images or sets of patches were run.
         seed: The inputs come from it.
         turned: Which part of all choices, of experts, rounding turns.
+        tied: For some word two experts are equally good: whoever runs it goes by their order.
         overflow: Numbers between blocks are beyond all that the dtype of a file can hold: whoever
             runs it as it is stored gets something else.
     """
@@ -73,6 +74,7 @@ class Agreement:
     inputs: int
     seed: int
     turned: float = 0.0
+    tied: bool = False
     overflow: bool = False
 
     @property
@@ -82,6 +84,8 @@ class Agreement:
             return f"rounding alone changes the outputs by {self.rounding:.0%}"
         if self.overflow:
             return "numbers between two blocks are beyond all that the stored dtype can hold"
+        if self.tied:
+            return "two experts are equally good for some word, and a loader goes by their order"
         if self.turned > TURNED:
             return f"rounding alone turns {self.turned:.0%} of the choices between experts"
         return None
@@ -128,7 +132,7 @@ def confirm(
     if networks == (ours, theirs):  # they choose nothing
         return found
     turned = max(turning(each, drawn, seed) for each in (ours, theirs))
-    return replace(found, turned=turned)
+    return replace(found, turned=turned, tied=any(ties(each, seed) for each in (ours, theirs)))
 
 
 class _Said:
@@ -144,7 +148,7 @@ class _Said:
     def __init__(
         self,
         networks: tuple[Checkpoint, Checkpoint],
-        batches: Sequence[Tensor],
+        batches: Sequence[NetInputs],
         seed: int,
         first: int = 0,
     ) -> None:
@@ -226,7 +230,7 @@ def _agreement(said: _Said, roundings: int) -> Agreement:
     )
 
 
-def _most_different(networks: tuple[Checkpoint, Checkpoint], seed: int) -> Tensor:
+def _most_different(networks: tuple[Checkpoint, Checkpoint], seed: int) -> NetInputs:
     """Of many more random inputs those on which the outputs differ most beyond rounding."""
     count = pool_size(networks[1], _SHORT, _POOL)
     inputs = draw_inputs(*networks, seed=seed + 1, count=count, length=_SHORT)

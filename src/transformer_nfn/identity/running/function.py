@@ -16,6 +16,7 @@ from transformer_nfn.checkpoints import Checkpoint, CheckpointError, WordPredict
 from transformer_nfn.identity.comparing.rounding import jittered_copies
 from transformer_nfn.identity.elements.acting import canonical_block, folded_head
 from transformer_nfn.identity.elements.canonical import Norm
+from transformer_nfn.identity.running.inputs import NetInputs, longest, parts_of
 from transformer_nfn.space import (
     ACTIVATIONS,
     UnknownFunctionError,
@@ -48,14 +49,14 @@ def check_runnable(checkpoint: Checkpoint) -> None:
 
 @torch.no_grad()
 def run(
-    checkpoint: Checkpoint, inputs: Tensor, blocks: Mapping[int, WeightBatch] | None = None
+    checkpoint: Checkpoint, inputs: NetInputs, blocks: Mapping[int, WeightBatch] | None = None
 ) -> dict[str, Tensor]:
     """What a checkpoint gives for a batch of inputs, by head; hidden states where it has none.
 
     Args:
         checkpoint: The network.
         inputs: Token ids "s t", of BERT also ids and token types "s 2 t"; or images "s c p q", or a
-            zoo's patches "s t p".
+            zoo's patches "s t p"; where there is an encoder, these with what it is given.
         blocks: Canonical weights that take the place of some blocks.
     """
     return run_batches(checkpoint, [inputs], blocks)[0]
@@ -64,7 +65,7 @@ def run(
 @torch.no_grad()
 def run_batches(
     checkpoint: Checkpoint,
-    batches: Sequence[Tensor],
+    batches: Sequence[NetInputs],
     blocks: Mapping[int, WeightBatch] | None = None,
     notes: "Notes | None" = None,
 ) -> list[dict[str, Tensor]]:
@@ -79,15 +80,17 @@ class Notes:
 
     Attributes:
         choices: What parts choose, in the order in which they do.
+        margins: By how much each choice is clear.
         peak: The largest number of a stream.
     """
 
     choices: list[Tensor] = field(default_factory=list)
+    margins: list[Tensor] = field(default_factory=list)
     peak: float = 0.0
 
 
 def run_roundings(
-    checkpoint: Checkpoint, batches: Sequence[Tensor], seeds: Iterable[int]
+    checkpoint: Checkpoint, batches: Sequence[NetInputs], seeds: Iterable[int]
 ) -> Iterator[list[dict[str, Tensor]]]:
     """What a checkpoint gives after each of several roundings, small ones side by side.
 
@@ -97,7 +100,7 @@ def run_roundings(
         seeds: Of the roundings.
     """
     seeds = list(seeds)
-    tokens = sum(inputs.shape[0] * max(inputs.shape[-1], 64) for inputs in batches)
+    tokens = sum(len(inputs) * max(longest(inputs), 64) for inputs in batches)
     numbers = checkpoint.spec.weights + tokens * checkpoint.D
     count = max(1, _SIDE_BY_SIDE // numbers)
     for begin in range(0, len(seeds), count):
@@ -110,7 +113,7 @@ def run_roundings(
 
 def run_each(
     checkpoints: Sequence[Checkpoint],
-    batches: Sequence[Tensor],
+    batches: Sequence[NetInputs],
     blocks: Mapping[int, WeightBatch] | None = None,
     notes: Notes | None = None,
 ) -> list[dict[str, Float[Tensor, "n s ..."]]]:
@@ -146,7 +149,7 @@ class _Stream:
 
 def _last_streams(
     checkpoints: Sequence[Checkpoint],
-    batches: Sequence[Tensor],
+    batches: Sequence[NetInputs],
     blocks: Mapping[int, WeightBatch],
     notes: Notes | None,
 ) -> list[tuple[Float[Tensor, "n s t x"], Float[Tensor, "n s t x"]]]:
@@ -160,13 +163,13 @@ def _last_streams(
     memories: list[dict[str, Tensor]] = [{} for _ in batches]
     if one.encoder is not None:
         encoders = [encoder for c in checkpoints if (encoder := c.encoder) is not None]
-        made = _last_streams(encoders, [inputs[:, 0] for inputs in batches], {}, notes)
-        memories = [{"memory": n} for n, _ in made]
-        batches = [inputs[:, 1] for inputs in batches]
+        sources = [parts_of(inputs)[0] for inputs in batches]
+        memories = [{"memory": n} for n, _ in _last_streams(encoders, sources, {}, notes)]
     norm = layer_norm if halves[0].centred else rms_norm
     streams = []
     for inputs, memory in zip(batches, memories, strict=True):
-        raw = torch.stack([embed(checkpoint, inputs) for checkpoint in checkpoints])
+        given = parts_of(inputs)[-1]
+        raw = torch.stack([embed(checkpoint, given) for checkpoint in checkpoints])
         n = norm(raw, eps)
         if one.family.first_norm:
             raw = _affine(n, [c.norm(c.stream_norms[0]) for c in checkpoints])
@@ -174,14 +177,16 @@ def _last_streams(
         streams.append(_Stream(n, raw, memory))
     for depth in range(one.settings.depth or one.blocks):
         number = min(depth, one.blocks - 1)  # of the block that it is
-        given = blocks.get(number)
-        w = _weights([canonical_block(c, number) if given is None else given for c in checkpoints])
+        other = blocks.get(number)
+        w = _weights([canonical_block(c, number) if other is None else other for c in checkpoints])
         for stream in streams:
             own, before = w | shared | stream.memory, stream.n
             for place, half in enumerate(halves):
                 read = before if one.spec.block.parallel else stream.raw if half.raw else stream.n
                 if notes is not None and (chosen := half.part.choices(own, read)) is not None:
                     notes.choices.append(chosen)
+                    if (margins := half.part.margins(own, read)) is not None:
+                        notes.margins.append(margins)
                 written = half.multiplier * half.part(own, read, number)
                 stream.raw = stream.raw + written if half.skip else written
                 stream.n = norm(stream.raw, eps)

@@ -1,25 +1,69 @@
 """Random inputs on which two networks are compared."""
 
 import secrets
+from collections.abc import Iterator
+from dataclasses import dataclass
 from math import prod
 
 import torch
 from torch import Tensor
 
 from transformer_nfn.checkpoints import Checkpoint
-from transformer_nfn.space import Inputs, Patches, Positions, Table, TokenTypes, Words
+from transformer_nfn.space import Inputs, Patches, Positions, Sound, Table, TokenTypes, Words
 
 #: Tokens of a sequence: positions tell far tokens apart, a wrong pairing of RoPE's coordinates
 #: shows only after some twenty.
 TOKENS = 64
 #: Sequences, images or sets of patches of one comparison.
 SEQUENCES = 16
+#: Tokens of a sequence in which no word occurs twice.
+EACH = 24
 #: Sets of vectors whose first is 0.
 _ZEROS = 2
 #: Multiplications that one run of a network may cost; larger networks see fewer sequences.
 _COST = 3e11
 #: Numbers of outputs that are in memory at a time, 1 GB.
 NUMBERS = 2**27
+
+
+@dataclass(frozen=True)
+class SourceAndTarget:
+    """What an encoder and its decoder are given, input by input.
+
+    Attributes:
+        source: Of the encoder.
+        target: Token ids of the decoder, "s t".
+    """
+
+    source: Tensor
+    target: Tensor
+
+    def __len__(self) -> int:
+        return len(self.target)
+
+    def __getitem__(self, rows: int | slice | Tensor) -> "SourceAndTarget":
+        return SourceAndTarget(self.source[rows], self.target[rows])
+
+
+#: What networks are run on, as `function.run` takes it.
+NetInputs = Tensor | SourceAndTarget
+
+
+def parts_of(inputs: NetInputs) -> tuple[Tensor, ...]:
+    """What each network is given, the encoder first."""
+    if isinstance(inputs, SourceAndTarget):
+        return inputs.source, inputs.target
+    return (inputs,)
+
+
+def longest(inputs: NetInputs) -> int:
+    """Tokens of an input, or frames of a sound."""
+    return max(part.shape[-1] for part in parts_of(inputs))
+
+
+def split(inputs: NetInputs, size: int) -> Iterator[NetInputs]:
+    """So many at a time."""
+    return (inputs[begin : begin + size] for begin in range(0, len(inputs), size))
 
 
 def fresh_seed() -> int:
@@ -35,7 +79,7 @@ def draw_inputs(
     tokens: tuple[int, ...] = (),
     count: int | None = None,
     length: int = TOKENS,
-) -> Tensor:
+) -> NetInputs:
     """Random inputs that both understand, as `function.run` takes them.
 
     Args:
@@ -67,13 +111,24 @@ def draw_inputs(
     for row, token in enumerate(token for token in tokens if token < words):
         place = row % count, (row // count) % length
         ids[place] = given[place] = token
-    if ours.encoder is not None:
-        return torch.stack([given, ids], dim=1)
+    if (encoder := ours.encoder) is not None:
+        if encoder.family.inputs is Inputs.SOUND:
+            given = torch.randn((count, *_frames(encoder)), generator=generator)
+        return SourceAndTarget(given, ids)
     if not (types := _rows(TokenTypes, ours, theirs)):
         return ids
     drawn = torch.randint(0, types, ids.shape, generator=generator)
     drawn[: count // 2] = 0  # as most people use it
     return torch.stack([ids, drawn], dim=1)
+
+
+def draw_every_word(checkpoint: Checkpoint, seed: int) -> Tensor:
+    """Sequences in which each word occurs once, or as many as a network's size allows."""
+    generator = torch.Generator().manual_seed(seed)
+    words = _rows(Words, checkpoint, checkpoint)
+    count = pool_size(checkpoint, EACH, -(-words // EACH))
+    order = torch.randperm(words, generator=generator)
+    return order.repeat(-(-count * EACH // words))[: count * EACH].view(count, EACH)
 
 
 def _rows(kind: type[Table], ours: Checkpoint, theirs: Checkpoint) -> int:
@@ -88,6 +143,12 @@ def _rows(kind: type[Table], ours: Checkpoint, theirs: Checkpoint) -> int:
         ),
         default=0,
     )
+
+
+def _frames(encoder: Checkpoint) -> tuple[int, int]:
+    """Numbers of a frame, and frames of a sound: two for each position."""
+    kernel = next(step.first for step in encoder.family.embeddings if isinstance(step, Sound))
+    return encoder.stored.shape(f"{kernel}.weight")[1], 2 * _rows(Positions, encoder, encoder)
 
 
 def _affordable(checkpoint: Checkpoint, length: int) -> int:
@@ -131,4 +192,6 @@ def _tokens(checkpoint: Checkpoint, length: int) -> int:
             return side**2
         case Inputs.VECTORS:
             return settings.size("tokens")
-    return length
+        case Inputs.SOUND:
+            return _rows(Positions, checkpoint, checkpoint)
+    return length + (_tokens(checkpoint.encoder, length) if checkpoint.encoder is not None else 0)

@@ -10,12 +10,16 @@ import copy
 from dataclasses import replace
 
 import torch
-from torch import Tensor
 
 from transformer_nfn.checkpoints import Checkpoint
 from transformer_nfn.identity.comparing.rounding import jittered
-from transformer_nfn.identity.running.function import Notes, run_each
+from transformer_nfn.identity.running.function import Notes, run_batches, run_each
+from transformer_nfn.identity.running.inputs import NetInputs, draw_every_word
 from transformer_nfn.space import BlockSpec
+
+#: Scores that are no further apart than float64 knows them, and than float32 does: of the second
+#: some are chance.
+_EQUAL, _CLOSE, _FEW = 1e-12, 1e-6, 3
 
 
 def without_jumps(checkpoint: Checkpoint) -> Checkpoint:
@@ -30,12 +34,26 @@ def without_jumps(checkpoint: Checkpoint) -> Checkpoint:
 
 
 @torch.no_grad()
-def turning(checkpoint: Checkpoint, inputs: Tensor, seed: int) -> float:
-    """Which part of all choices rounding turns, or are ties, in the block where it is largest."""
+def turning(checkpoint: Checkpoint, inputs: NetInputs, seed: int) -> float:
+    """Which part of all choices rounding turns, in the block where it is largest."""
     exact, moved = Notes(), Notes()
     run_each([checkpoint], [inputs], notes=exact)
     run_each([jittered(checkpoint, seed=seed)], [inputs], notes=moved)
     choices = zip(exact.choices, moved.choices, strict=True)
-    # NaN, a tie, is equal to nothing.
     turned = [(one != two).any(dim=-1).double() for one, two in choices]
     return max((float(each.mean()) for each in turned), default=0.0)
+
+
+@torch.no_grad()
+def ties(checkpoint: Checkpoint, seed: int) -> bool:
+    """Whether for some word two experts are equally good, so that a loader goes by their order.
+
+    All words are tried, or as many as there is time for, beside others at random.
+    """
+    if without_jumps(checkpoint) is checkpoint:  # it makes no choice
+        return False
+    notes = Notes()
+    run_batches(checkpoint, [draw_every_word(checkpoint, seed)], notes=notes)
+    return any(
+        bool((each <= _EQUAL).any()) or int((each <= _CLOSE).sum()) > _FEW for each in notes.margins
+    )

@@ -1,6 +1,6 @@
 """An input on which two functions differ by more than rounding explains."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 import torch
@@ -14,7 +14,16 @@ from transformer_nfn.identity.running.confirmation import (
     some_outputs,
 )
 from transformer_nfn.identity.running.function import run, run_roundings
-from transformer_nfn.identity.running.inputs import NUMBERS, TOKENS, draw_inputs, widest
+from transformer_nfn.identity.running.inputs import (
+    NUMBERS,
+    TOKENS,
+    NetInputs,
+    draw_inputs,
+    longest,
+    parts_of,
+    split,
+    widest,
+)
 from transformer_nfn.identity.running.jumps import without_jumps
 from transformer_nfn.space import WeightBatch
 
@@ -65,7 +74,7 @@ class Witness:
         seed: The inputs come from it.
     """
 
-    inputs: Tensor
+    inputs: NetInputs
     head: str
     ours: float
     theirs: float
@@ -191,7 +200,7 @@ def _apart(way: Float[Tensor, " o"], noise: Float[Tensor, "j o"]) -> Float[Tenso
 def _outputs(
     ours: Checkpoint,
     theirs: Checkpoint,
-    inputs: Tensor,
+    inputs: NetInputs,
     jitters: int,
     kept: tuple[int, ...] = (),
 ) -> tuple[dict[str, Tensor], dict[str, Tensor], dict[str, Tensor]]:
@@ -215,7 +224,7 @@ def _outputs(
 
 def _said(
     checkpoint: Checkpoint,
-    inputs: Tensor,
+    inputs: NetInputs,
     jitters: int,
     blocks: Mapping[int, WeightBatch] | None = None,
     kept: tuple[int, ...] = (),
@@ -229,15 +238,15 @@ def _said(
     return {head: torch.cat([part[head] for part in parts]).flatten(1) for head in parts[0]}
 
 
-def _most_outputs(inputs: Tensor, jitters: int) -> int:
+def _most_outputs(inputs: NetInputs, jitters: int) -> int:
     """Of how many outputs of a token two networks and their roundings are kept."""
-    tokens = inputs.shape[0] * inputs.shape[-1]
+    tokens = len(inputs) * parts_of(inputs)[-1].shape[-1]
     return max(_LEAST_OUTPUTS, NUMBERS // (tokens * 2 * (jitters + 1)))
 
 
-def _slices(checkpoint: Checkpoint, inputs: Tensor) -> tuple[Tensor, ...]:
+def _slices(checkpoint: Checkpoint, inputs: NetInputs) -> Iterator[NetInputs]:
     """So many inputs at a time that what is said of them fits into memory."""
-    return torch.split(inputs, max(1, NUMBERS // (4 * inputs.shape[-1] * widest(checkpoint))))
+    return split(inputs, max(1, NUMBERS // (4 * longest(inputs) * widest(checkpoint))))
 
 
 def _relative(a: Float[Tensor, "s *o"], b: Float[Tensor, "s *o"]) -> Float[Tensor, " s"]:
@@ -247,7 +256,7 @@ def _relative(a: Float[Tensor, "s *o"], b: Float[Tensor, "s *o"]) -> Float[Tenso
 
 
 def _witness(
-    inputs: Tensor,
+    inputs: NetInputs,
     head: str,
     one: Float[Tensor, " o"],
     two: Float[Tensor, " o"],

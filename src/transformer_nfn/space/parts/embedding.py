@@ -20,6 +20,7 @@ class Inputs(Enum):
     WORDS = "token ids, s t; with token types s 2 t"
     IMAGES = "images, s c p q"
     VECTORS = "a vector for each token, s t p"
+    SOUND = "spectrograms, s m f"
 
 
 @runtime_checkable
@@ -61,6 +62,11 @@ class Embedding(ABC):
     def inputs(self) -> Inputs | None:
         """What it reads; None if that is for the first step to say."""
         return None
+
+    @property
+    def holds_stream(self) -> bool:
+        """Whether an activation stands between its tensors and the stream, and holds the axes."""
+        return False
 
     @abstractmethod
     def __call__(self, tokens: Tensor | None, inputs: Tensor, stored: Stored) -> Tensor:
@@ -237,6 +243,47 @@ class Patches(Embedding):
         bias = stored.read(self.bias).double() if self.bias else None
         made = F.conv2d(inputs.double(), weight, bias, stride=weight.shape[-1])
         return made.flatten(2).transpose(1, 2)
+
+
+@dataclass(frozen=True)
+class Sound(Embedding):
+    """Two convolutions of three steps, each with a GELU: a token for each two frames of a sound.
+
+    Attributes:
+        first: The convolution that reads the frames.
+        second: The one that goes in steps of two.
+    """
+
+    first: str
+    second: str
+
+    @property
+    def tensors(self) -> Mapping[str, str]:
+        """None: the stream is what an activation makes of them."""
+        return {}
+
+    @property
+    def inner(self) -> tuple[str, ...]:
+        """Kernels and biases."""
+        return tuple(
+            f"{c}.{part}" for c in (self.first, self.second) for part in ("weight", "bias")
+        )
+
+    @property
+    def inputs(self) -> Inputs:
+        """Sound."""
+        return Inputs.SOUND
+
+    @property
+    def holds_stream(self) -> bool:
+        """The second GELU does."""
+        return True
+
+    def __call__(self, tokens: Tensor | None, inputs: Tensor, stored: Stored) -> Tensor:
+        """Frames in the order of time."""
+        kernel, shift, second, last = (stored.read(name).double() for name in self.inner)
+        hidden = F.gelu(F.conv1d(inputs.double(), kernel, shift, padding=1))
+        return F.gelu(F.conv1d(hidden, second, last, stride=2, padding=1)).transpose(1, 2)
 
 
 @dataclass(frozen=True)

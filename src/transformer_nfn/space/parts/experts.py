@@ -22,8 +22,6 @@ from transformer_nfn.space.parts.part import (
 #: Scores are nearer than this for a choice that is made gradually: far more than rounding moves
 #: them by, in 16 bits too, and less than they usually are apart.
 _GRADUAL = 0.25
-#: Scores that are no further apart than float64 knows them.
-_TIED = 1e-12
 
 
 @dataclass(frozen=True)
@@ -126,15 +124,23 @@ class Experts(Part):
     def choices(
         self, w: Mapping[str, Tensor], x: Float[Tensor, "n *s t x"]
     ) -> Float[Tensor, "n *s t u"] | None:
-        """The experts of each token; of a tie that of a loader depends on their order."""
+        """The experts of each token."""
+        scores = per_net(with_bias_row(x), w["router"])
+        if self.chosen == scores.shape[-1]:
+            return None
+        return replace(self, width=0.0)._chosen(scores)
+
+    def margins(
+        self, w: Mapping[str, Tensor], x: Float[Tensor, "n *s t x"]
+    ) -> Float[Tensor, "n *s t"] | None:
+        """Of the scores, as a softmax knows them."""
         scores = per_net(with_bias_row(x), w["router"])
         if self.chosen == scores.shape[-1]:
             return None
         last = scores.topk(self.chosen + 1, dim=-1).values[..., -2:]
-        tied = last.diff(dim=-1).abs() <= _TIED * scores.abs().amax(dim=-1, keepdim=True)
-        something = (x != 0).any(dim=-1, keepdim=True)  # else all experts write the same: nothing
-        sharp = replace(self, width=0.0)._chosen(scores)
-        return torch.where(tied & something, torch.nan, sharp)
+        ahead = -last.diff(dim=-1).squeeze(-1) / scores.abs().amax(dim=-1).clamp_min(1)
+        something = (x != 0).any(dim=-1)  # else all experts write the same: nothing
+        return torch.where(something, ahead, torch.inf)
 
     def without_jumps(self) -> "Experts":
         """Experts that are almost as good count both."""

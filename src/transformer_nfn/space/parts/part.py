@@ -153,7 +153,20 @@ class Part(ABC):
     def choices(
         self, w: Mapping[str, Tensor], x: Float[Tensor, "n *s t x"]
     ) -> Float[Tensor, "n *s t u"] | None:
-        """What it chooses for each token, 1 or 0; NaN where that is a tie. None if it chooses none.
+        """What it chooses for each token, 1 or 0; None if it chooses nothing.
+
+        Args:
+            w: Its tensors, of n networks.
+            x: What it reads.
+        """
+        return None
+
+    def margins(
+        self, w: Mapping[str, Tensor], x: Float[Tensor, "n *s t x"]
+    ) -> Float[Tensor, "n *s t"] | None:
+        """By how much the last that it chooses is better than the next; None if it chooses nothing.
+
+        Relative to all that are compared; infinite where the choice makes no difference.
 
         Args:
             w: Its tensors, of n networks.

@@ -96,6 +96,7 @@ _KEYS = Keys(
     ),
     supported={
         "relative_attention_max_distance": 128,
+        "is_causal": None,  # it would be of both networks
         "is_encoder_decoder": True,
         "is_decoder": False,
     },
