@@ -19,7 +19,7 @@ from benchmarks.forging.roles import (
     stored_here,
 )
 from transformer_nfn.identity import run
-from transformer_nfn.identity.running.inputs import NetInputs
+from transformer_nfn.identity.running.inputs import NetInputs, parts_of
 
 
 def _row(draft: Draft, name: str, row: int, generator: torch.Generator) -> dict[str, Tensor]:
@@ -36,7 +36,7 @@ def one_word(draft: Draft, generator: torch.Generator) -> dict[str, Tensor]:
     name, writer = next(iter(draft.checkpoint.writers.items()), (None, None))
     if name is None or writer.axes != "t x" or draft.checkpoint.family.norms is None:
         raise UnfitError("no words")
-    seen = draw(draft.checkpoint, CALIBRATION, LENGTH, CALIBRATED)
+    seen = parts_of(draw(draft.checkpoint, CALIBRATION, LENGTH, CALIBRATED))[-1]
     return _row(draft, name, pick(generator, seen.flatten().tolist()), generator)
 
 

@@ -44,7 +44,7 @@ def test_a_forgery_is_above_the_line(kind: str, bases: Bases, tmp_path: Path) ->
             pair = forged(bases, case, tmp_path / str(seed))
         except UnfitError:
             continue
-        seen.append(measured(bases, pair, careful=True))
+        seen.append(measured(bases, pair, careful=False))
         if pair.declared or (seen[-1] is not None and seen[-1].forged):
             return
     pytest.fail(f"no forgery among {seen}")
