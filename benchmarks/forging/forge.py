@@ -9,7 +9,15 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from benchmarks.forging import adaptive, hidden, orders, rare, settings, spread  # noqa: F401  they register
+from benchmarks.forging import (  # noqa: F401  they register
+    adaptive,
+    hidden,
+    orders,
+    rare,
+    settings,
+    spread,
+    ties,
+)
 from benchmarks.forging.bases import Bases, log_uniform
 from benchmarks.forging.draft import Draft, jittered
 from benchmarks.forging.kinds import KINDS, Kind

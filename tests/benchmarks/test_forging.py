@@ -19,7 +19,7 @@ if True:  # after the line above, which skips all of it
     from benchmarks.forging.roles import UnfitError, duals, move, numbered
 
 #: Those that have most parts first.
-_ORDER = ("gpt2-relu", "qwen2", "llama", "bert", "gpt2")
+_ORDER = ("gpt2-relu", "qwen2", "llama", "bert", "gpt2", "mixtral")
 
 # transformers warns of configs that we forge on purpose.
 pytestmark = pytest.mark.filterwarnings("ignore")
