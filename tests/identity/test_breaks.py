@@ -82,8 +82,8 @@ def tied_for_few_words(tmp_path: Path, tie: str) -> tuple[Path, Path]:
 
     Args:
         tmp_path: Where to.
-        tie: "rows", whose scores are 0; "places", where they read what those words have not; or
-            "digits" that float32 has not.
+        tie: "rows", whose scores are 0; "places", where they read what those words have not;
+            "digits" that float32 has not, of five words or of "one".
     """
     folder = make("mixtral", tmp_path / "a", dtype=torch.float32, num_experts_per_tok=1)
     tensors = load_file(folder / "model.safetensors")
@@ -96,8 +96,10 @@ def tied_for_few_words(tmp_path: Path, tie: str) -> tuple[Path, Path]:
     router[:, 0], router[:2] = 3.0, 0.0
     if tie == "places":
         router[0, 2], router[1, 3] = 0.5, 0.5
-    if tie == "digits":
-        router[1, 1] = 1e-12
+    if tie in ("digits", "one"):
+        router[1, 1] = 1e-9
+    if tie == "one":
+        words[1:5, 0] = 4.0
     one = with_tensors(folder, tmp_path / "one", **tensors)
     turned = {f"{stem}gate.weight": router[[1, 0, *range(2, len(router))]]}
     for part in ("w1", "w2", "w3"):
@@ -106,7 +108,7 @@ def tied_for_few_words(tmp_path: Path, tie: str) -> tuple[Path, Path]:
     return one, with_tensors(one, tmp_path / "two", **turned)
 
 
-@pytest.mark.parametrize("tie", ["rows", "places", "digits"])
+@pytest.mark.parametrize("tie", ["rows", "places", "digits", "one"])
 def test_experts_that_tie_for_few_words_are_not_decided(tie: str, tmp_path: Path) -> None:
     one, two = tied_for_few_words(tmp_path, tie)
     assert outputs_apart(one, two, torch.float32) > 0.1
@@ -123,6 +125,23 @@ def test_experts_that_tie_for_few_words_are_not_reordered(tie: str, tmp_path: Pa
         with pytest.raises(ElementError, match="keep their order"):
             apply_element(checkpoint, element, tmp_path / "out")
         assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("size", [2.0**19, 2.0**30])
+def test_what_all_scores_share_and_digits_are_lost_beside_is_not_decided(
+    size: float, tmp_path: Path
+) -> None:
+    """No softmax sees it, but its float32 does."""
+    dtype = torch.float64 if size > 2**24 else torch.float32
+    folder = make("mixtral", tmp_path / "a", dtype=dtype, num_experts_per_tok=1)
+    name = "model.layers.0.block_sparse_moe.gate.weight"
+    router = load_file(folder / "model.safetensors")[name]
+    router[:, 3] = 0
+    one = with_tensors(folder, tmp_path / "one", **{name: router.clone()})
+    router[:, 3] = size
+    two = with_tensors(folder, tmp_path / "two", **{name: router})
+    assert outputs_apart(one, two, torch.float32) > 0.01
+    assert decided(one, two) is Answer.UNDECIDED
 
 
 def test_a_certificate_that_reorders_experts_which_tie_does_not_hold(

@@ -116,6 +116,7 @@ def stated(folder: Path, **changes: Any) -> Path:
      ("feed_forward_proj", "gelu-relu-x"), ("is_gated_act", True), ("dense_act_fn", 1),
      ("relative_attention_max_distance", 64), ("is_encoder_decoder", False), ("is_decoder", True),
      ("d_kv", 5), ("hidden_size", 25), ("is_causal", True), ("is_causal", False),
+     ("attribute_map", {}),
      ("relative_attention_num_buckets", 31)],
 )  # fmt: skip
 def test_settings_that_mean_another_network_are_refused(
@@ -202,6 +203,14 @@ def test_another_order_of_whisper_s_channels_is_never_called_different(tmp_path:
         ]
         with Checkpoint(rewrite(ours, values, tmp_path / "b")) as theirs:
             assert same(ours, theirs, seed=0).answer.value == "not decided"
+
+
+@pytest.mark.parametrize("name", ["t5", "whisper"])
+def test_a_key_that_says_null_is_not_absent(name: str, tmp_path: Path) -> None:
+    file = make(name, tmp_path) / "config.json"
+    file.write_text(json.dumps({**json.loads(file.read_text()), "is_causal": None}))
+    with pytest.raises(CheckpointError, match="is_causal=None; remove"), Checkpoint(tmp_path):
+        pass
 
 
 @pytest.mark.parametrize(

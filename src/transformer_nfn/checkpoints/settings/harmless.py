@@ -14,10 +14,10 @@ _TRAINING = """
 _GENERATION = """
     bad_words_ids begin_suppress_tokens bos_token_id cls_token_id decoder_start_token_id
     diversity_penalty do_sample early_stopping encoder_no_repeat_ngram_size eos_token_id
-    exponential_decay_length_penalty forced_bos_token_id forced_eos_token_id length_penalty
-    mask_token_id max_length max_new_tokens min_length no_repeat_ngram_size num_beam_groups
-    num_beams num_return_sequences output_scores remove_invalid_values repetition_penalty
-    return_dict_in_generate sep_token_id suppress_tokens temperature top_k top_p typical_p
+    exponential_decay_length_penalty forced_bos_token_id forced_decoder_ids forced_eos_token_id
+    length_penalty mask_token_id max_length max_new_tokens min_length no_repeat_ngram_size
+    num_beam_groups num_beams num_return_sequences output_scores remove_invalid_values
+    repetition_penalty return_dict_in_generate sep_token_id suppress_tokens temperature top_k top_p typical_p
     unk_token_id use_cache
 """
 _OUTPUT = """

@@ -23,6 +23,8 @@ ACTIVATIONS: Mapping[str, str] = {
     "swish": "silu",
 }
 _LARGEST = 2**31 - 1
+#: Instead of the one value of a key: it may not be there at all, whatever it says.
+ABSENT = "(absent)"
 #: Values of a key that all say nothing.
 _NOTHING: tuple[Any, ...] = (None, {}, [])
 
@@ -156,7 +158,7 @@ class Keys:
 #: them those that the code for masks, positions and labels of all models looks for.
 SUPPORTED: Mapping[str, Any] = {
     "attention_chunk_size": None,
-    "attribute_map": None,
+    "attribute_map": ABSENT,
     "configuration_files": None,
     "fusion_config": None,
     "is_causal": True,
@@ -276,6 +278,8 @@ def as_float(value: int | float, name: str) -> float:
 def _refuse(config: Mapping[str, Any], supported: Mapping[str, Any]) -> None:
     """Stop at settings that make another function of the same tensors than the one we know."""
     for name, value in supported.items():
+        if value == ABSENT and name in config:
+            raise CheckpointError(f"config.json has {name}={config[name]!r:.60}; remove that key")
         stated = config.get(name, value)
         # 0 and False are equal; null and an empty table or list say nothing.
         same = type(stated) is type(value) and stated == value

@@ -123,10 +123,10 @@ def draw_inputs(
 
 
 def draw_every_word(checkpoint: Checkpoint, seed: int) -> Tensor:
-    """Sequences in which each word occurs once, or as many as a network's size allows."""
+    """Sequences in which each word occurs once, or as many as there is time for."""
     generator = torch.Generator().manual_seed(seed)
     words = _rows(Words, checkpoint, checkpoint)
-    count = pool_size(checkpoint, EACH, -(-words // EACH))
+    count = int(min(-(-words // EACH), max(2, _COST / _cost(checkpoint, EACH))))
     order = torch.randperm(words, generator=generator)
     return order.repeat(-(-count * EACH // words))[: count * EACH].view(count, EACH)
 

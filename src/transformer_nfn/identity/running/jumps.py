@@ -13,13 +13,14 @@ import torch
 
 from transformer_nfn.checkpoints import Checkpoint
 from transformer_nfn.identity.comparing.rounding import jittered
+from transformer_nfn.identity.elements.acting import reading
+from transformer_nfn.identity.elements.canonical import Rules, gauge_of
 from transformer_nfn.identity.running.function import Notes, run_batches, run_each
-from transformer_nfn.identity.running.inputs import NetInputs, draw_every_word
+from transformer_nfn.identity.running.inputs import NetInputs, draw_every_word, pool_size, split
 from transformer_nfn.space import BlockSpec
 
-#: Scores that are no further apart than float64 knows them, and than float32 does: of the second
-#: some are chance.
-_EQUAL, _CLOSE, _FEW = 1e-12, 1e-6, 3
+#: Scores that are no further apart than the softmax of a loader, in float32, knows them.
+_KNOWN = 2.5e-7
 
 
 def without_jumps(checkpoint: Checkpoint) -> Checkpoint:
@@ -48,12 +49,26 @@ def turning(checkpoint: Checkpoint, inputs: NetInputs, seed: int) -> float:
 def ties(checkpoint: Checkpoint, seed: int) -> bool:
     """Whether for some word two experts are equally good, so that a loader goes by their order.
 
-    All words are tried, or as many as there is time for, beside others at random.
+    All words are tried, or as many as there is time for, at the start of a sequence and among
+    others.
     """
     if without_jumps(checkpoint) is checkpoint:  # it makes no choice
         return False
-    notes = Notes()
-    run_batches(checkpoint, [draw_every_word(checkpoint, seed)], notes=notes)
-    return any(
-        bool((each <= _EQUAL).any()) or int((each <= _CLOSE).sum()) > _FEW for each in notes.margins
-    )
+    limits = [_KNOWN * (1 + _shared_score(checkpoint, n)) for n in range(checkpoint.blocks)]
+    words = draw_every_word(checkpoint, seed)
+    for inputs in (words, words.flatten()[:, None]):
+        for some in split(inputs, pool_size(checkpoint, inputs.shape[1], len(inputs))):
+            notes = Notes()
+            run_batches(checkpoint, [some], notes=notes)
+            found = zip(notes.margins, limits, strict=True)
+            if any(bool((margins <= limit).any()) for margins, limit in found):
+                return True
+    return False
+
+
+def _shared_score(checkpoint: Checkpoint, number: int) -> float:
+    """How large a score can be that all experts of a block share: it costs the others digits."""
+    rules = Rules.of(checkpoint)
+    gauge = gauge_of(checkpoint.block(number), reading(checkpoint, number), rules)
+    sizes = (float(shared.norm()) * checkpoint.D**0.5 for shared in gauge.shared.values())
+    return max(sizes, default=0.0)

@@ -13,6 +13,7 @@ from torch import Tensor
 from transformer_nfn.checkpoints.errors import CheckpointError
 from transformer_nfn.checkpoints.family import Family, Matrix, Reader, linear
 from transformer_nfn.checkpoints.settings.keys import (
+    ABSENT,
     ACTIVATIONS,
     Biases,
     Joint,
@@ -96,7 +97,7 @@ _KEYS = Keys(
     ),
     supported={
         "relative_attention_max_distance": 128,
-        "is_causal": None,  # it would be of both networks
+        "is_causal": ABSENT,  # it would be of both networks
         "is_encoder_decoder": True,
         "is_decoder": False,
     },

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from transformer_nfn.checkpoints.families.residual import plain_block, projection_matrices
 from transformer_nfn.checkpoints.family import Family, Matrix, Reader, linear
-from transformer_nfn.checkpoints.settings.keys import ACTIVATIONS, Biases, Key, Keys
+from transformer_nfn.checkpoints.settings.keys import ABSENT, ACTIVATIONS, Biases, Key, Keys
 from transformer_nfn.checkpoints.settings.values import Settings
 from transformer_nfn.space import Block, CrossAttention, Half, Positions, Sound, Words, compose
 
@@ -38,7 +38,7 @@ _ENCODER_KEYS = Keys(
         Key("activation_function", "activation", str, "gelu", same=ACTIVATIONS),
     ),
     supported={
-        "is_causal": None,  # it would be of both networks
+        "is_causal": ABSENT,  # it would be of both networks
         "is_encoder_decoder": True,
         "use_weighted_layer_sum": False,
     },
