@@ -17,8 +17,8 @@ _GENERATION = """
     exponential_decay_length_penalty forced_bos_token_id forced_decoder_ids forced_eos_token_id
     length_penalty mask_token_id max_length max_new_tokens min_length no_repeat_ngram_size
     num_beam_groups num_beams num_return_sequences output_scores remove_invalid_values
-    repetition_penalty return_dict_in_generate sep_token_id suppress_tokens temperature top_k top_p typical_p
-    unk_token_id use_cache
+    repetition_penalty return_dict_in_generate sep_token_id suppress_tokens temperature top_k top_p
+    typical_p unk_token_id use_cache
 """
 _OUTPUT = """
     output_attentions output_hidden_states output_past return_dict tie_last_hidden_states
