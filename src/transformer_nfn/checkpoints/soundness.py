@@ -250,12 +250,8 @@ def check_sound(files: TensorFiles, family: Family, D: int, name: Callable[[str]
             continue
         bins = (*_shape(files, name(f"{step.first}.weight")), 0, 0)[1]  # any number of them
         for convolution, channels in ((step.first, bins), (step.second, D)):
-            for part, wanted in (("weight", (D, channels, 3)), ("bias", (D,))):
-                tensor = name(f"{convolution}.{part}")
-                if (shape := _shape(files, tensor)) != wanted:
-                    raise CheckpointError(
-                        f"{files.path}: {tensor} has shape {shape}, {wanted} was expected"
-                    )
+            _check_tensor(files, name(f"{convolution}.weight"), (D, channels, 3))
+            _check_tensor(files, name(f"{convolution}.bias"), (D,))
 
 
 def check_stream(files: TensorFiles, axes_by_name: Mapping[str, str], D: int) -> None:
