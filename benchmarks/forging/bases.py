@@ -93,9 +93,12 @@ def _outliers(draft: Draft, generator: torch.Generator) -> None:
         axes = writer.axes.split()
         shape = [D if axis == "x" else 1 for axis in axes]
         draft.values[name] = draft.values[name] * factor.view(shape)
+    # Where a norm stands after a part, its gains say what reaches the stream.
+    parts = [half.part for half in draft.spec.block.halves]
+    normed = {name for part in parts if getattr(part, "after", False) for name in part.writers}
     for number in range(draft.blocks):
         block = draft.block(number)
-        for name in block:
+        for name in block.keys() - normed:
             if is_writer(draft, name):
                 block[name] = block[name] * factor
         draft.put(number, block)

@@ -22,7 +22,7 @@ def layer_norm(x: Float[Tensor, "... x"], eps: float) -> Float[Tensor, "... x"]:
 
 def rms_norm(x: Float[Tensor, "... x"], eps: float) -> Float[Tensor, "... x"]:
     """√D x / |x| for each token."""
-    return x * torch.rsqrt(x.square().mean(dim=-1, keepdim=True) + eps)
+    return F.rms_norm(x, x.shape[-1:], eps=eps)
 
 
 def per_net(

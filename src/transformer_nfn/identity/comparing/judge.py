@@ -6,7 +6,7 @@ the same way. Embeddings and heads are read in slices.
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from math import inf, sqrt
+from math import inf
 from types import MappingProxyType
 
 import torch
@@ -37,7 +37,6 @@ from transformer_nfn.identity.comparing.variance import block_variances, norm_va
 from transformer_nfn.identity.elements.acting import canonical_block, folded_head, reading
 from transformer_nfn.identity.elements.canonical import Bases, Norm, Rules, rotated, seen, undressed
 from transformer_nfn.identity.elements.element import MEMORY, NetElement, last_stream, streams
-from transformer_nfn.identity.elements.rules import GREW
 from transformer_nfn.space import Kind, WeightBatch
 
 #: From so many times its limit on a residual is a suspicion.
@@ -48,9 +47,6 @@ _WORDS = 64
 #: The smallest rows among them, each the first of a sequence: padding is a row of zeros, and then
 #: the next norm sees only what the first block adds to it.
 _SMALLEST = 2
-#: Times that what a block can make may be more than what the other can, where only one of them is
-#: beyond the numbers that its file could hold.
-_FAR_BEYOND = 64.0
 #: A constant may be so many times what rounding leaves of it, where the other file has none.
 _MADE = 2.0
 
@@ -128,8 +124,6 @@ class BlockPair:
         theirs: The second.
         variances: Of both.
         raw: The second as it is stored.
-        own_raw: The first as it is stored.
-        largest: The largest number that both files could hold.
         norms: Those that the second reads.
         exact_zeros: The variances of the first (0) or second (1), where a stored 0 is exact.
         rounded: For the number of a draw both blocks less what they are when their files are
@@ -142,8 +136,6 @@ class BlockPair:
     theirs: WeightBatch
     variances: tuple[WeightBatch, WeightBatch]
     raw: WeightBatch
-    own_raw: WeightBatch
-    largest: tuple[float, float]
     norms: tuple[Norm, ...]
     exact_zeros: Callable[[int], WeightBatch]
     rounded: Callable[[int], tuple[WeightBatch, WeightBatch]]
@@ -152,8 +144,7 @@ class BlockPair:
     def of(ours: Checkpoint, theirs: Checkpoint, number: int, unseen: Tensor | None) -> "BlockPair":
         """Read them."""
         raw, norms = theirs.block(number), reading(theirs, number)
-        own_raw = ours.block(number)
-        own = undressed(own_raw, reading(ours, number), Rules.of(ours))
+        own = canonical_block(ours, number)
         other = undressed(raw, norms, Rules.of(theirs), unseen)
 
         def rounded(draw: int) -> tuple[WeightBatch, WeightBatch]:
@@ -168,8 +159,6 @@ class BlockPair:
             other,
             (block_variances(ours, number), block_variances(theirs, number)),
             raw,
-            own_raw,
-            (torch.finfo(ours.dtype).max, torch.finfo(theirs.dtype).max),
             norms,
             lambda side: block_variances((ours, theirs)[side], number, exact_zeros=True),
             rounded,
@@ -200,8 +189,6 @@ def compare_block(
         expected_squares(pair.theirs, with_spread(pair.variances[1], pair.theirs, known)),
     )
     squares = squared_distances(moved, pair.theirs)
-    for residual in (*_lost_in_sums(pair), *_beyond_numbers(pair)):
-        found.note(pair.place, residual)
     for kind in _made_of_nothing(pair, moved):
         found.note(pair.place, Residual(kind, None, inf, 1.0))
     suspected: dict[str, Collection[int]] = {}
@@ -223,55 +210,6 @@ def compare_block(
             found.note(pair.place, residual)
     if suspected:
         found.repaired[pair.number] = with_units_of(pair.theirs, moved, suspected)
-
-
-def _lost_in_sums(pair: BlockPair) -> Iterator[Residual]:
-    """Key biases beside which the keys of only one of the blocks are lost when both are added.
-
-    Softmax ignores them, so they are no difference of two functions; but whoever computes adds
-    them, and rounds the sum. Scores below 1 count as 1.
-    """
-    spec = pair.theirs.spec
-    for part in spec.block.attentions:
-        if part.rotary:
-            continue  # where positions turn them they count
-        scores, laid = [1.0], []
-        for canonical, raw in ((pair.ours, pair.own_raw), (pair.theirs, pair.raw)):
-            taken = raw[part.key][..., spec.sizes["D"] :, :]
-            looks = (canonical[name].norm(dim=-2).max() for name in (part.query, part.key))
-            queries, keys = looks
-            scores.append(float(queries * keys))
-            laid.append(float(queries * taken.abs().amax()) if taken.numel() else 0.0)
-        beyond = max(laid) / max(*scores, min(laid))
-        if beyond > GREW:
-            why = f"its bias is {beyond:.2g} times as large as what it is added to, in one file"
-            yield Residual(part.key, None, beyond, GREW, why=f"{why} only")
-
-
-def _beyond_numbers(pair: BlockPair) -> Iterator[Residual]:
-    """What only one of the blocks makes on the way, beyond all numbers that its file could hold."""
-    for half in range(len(pair.theirs.spec.block.halves)):
-        peaks = [_peak(block, half) for block in (pair.ours, pair.theirs)]
-        beyond = [peak > most for peak, most in zip(peaks, pair.largest, strict=True)]
-        larger = peaks[1] > peaks[0]
-        if beyond[larger] and max(peaks) > _FAR_BEYOND * min(peaks):
-            name = next(n for n, (_, own) in pair.theirs.spec.block.readers.items() if own == half)
-            why = "what is made of it may be beyond all numbers of its dtype, in one file only"
-            yield Residual(name, None, inf, 1.0, why=why)
-
-
-def _peak(block: WeightBatch, half: int) -> float:
-    """The largest product of two numbers that a half can make of a token."""
-    D = block.spec.sizes["D"]
-    sizes = sorted(
-        (
-            float(block[name].movedim(axis, 0).norm(dim=0).max()) * sqrt(D)
-            for name, (axis, own) in block.spec.block.readers.items()
-            if own == half
-        ),
-        reverse=True,
-    )
-    return sizes[0] * max([1.0, *sizes[1:2]])
 
 
 def _made_of_nothing(pair: BlockPair, moved: WeightBatch) -> list[str]:

@@ -3,17 +3,21 @@
 The weights were compared number by number, in a form that somebody chose; the function is what
 counts. So nothing is called equivalent before both have been run, on inputs from fresh entropy and
 on those of many more on which they differ most. What rounding does to the outputs is measured on
-both files: every stored number is moved by up to half its last digit, several times.
+both files: every stored number is moved by up to half its last digit, several times. And both are
+run once in the arithmetic of their own dtype, since that is how they will be.
 """
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import torch
 from torch import Tensor
 
 from transformer_nfn.checkpoints import Checkpoint
-from transformer_nfn.identity.running.function import Notes, run_batches, run_roundings
+from transformer_nfn.identity.running.arithmetic import arithmetics, run_in
+from transformer_nfn.identity.running.function import run_batches, run_roundings
 from transformer_nfn.identity.running.inputs import NetInputs, draw_inputs, pool_size
 from transformer_nfn.identity.running.jumps import ties, turning, without_jumps
 
@@ -29,6 +33,9 @@ APART_ON_ONE = 18.0
 BLURRED = 0.25
 #: The same where it turns this part of the choices between experts.
 TURNED = 0.1
+#: The same where a file run in its own dtype is off by this many times what rounding its numbers
+#: does: honest copies are at 1 to 4.
+LOST = 8.0
 #: Inputs that the most different ones are chosen from, their length (what one token does is lost
 #: among the many of a long sequence), how many are chosen, and roundings to choose them by.
 _POOL, _SHORT, _CHOSEN, _FEW_JITTERS = 128, 24, 8, 1
@@ -63,8 +70,8 @@ class Agreement:
         seed: The inputs come from it.
         turned: Which part of all choices, of experts, rounding turns.
         tied: For some word two experts are equally good: whoever runs it goes by their order.
-        overflow: Numbers between blocks are beyond all that the dtype of a file can hold: whoever
-            runs it as it is stored gets something else.
+        lost: How far the outputs of a file are off where every result on the way is stored in its
+            own dtype, as multiples of `rounding`; infinite where a number is beyond that dtype.
     """
 
     ratio: float
@@ -75,15 +82,18 @@ class Agreement:
     seed: int
     turned: float = 0.0
     tied: bool = False
-    overflow: bool = False
+    lost: float = 0.0
 
     @property
     def blurred(self) -> str | None:
         """Why nothing can be confirmed, if so."""
         if self.rounding > BLURRED:
             return f"rounding alone changes the outputs by {self.rounding:.0%}"
-        if self.overflow:
-            return "numbers between two blocks are beyond all that the stored dtype can hold"
+        if self.lost == math.inf:
+            return "numbers on the way are beyond all that the stored dtype can hold"
+        if self.lost > LOST:
+            times = f"{self.lost:.2g} times what rounding the weights does"
+            return f"a run in the stored dtype itself is off by {times}"
         if self.tied:
             return "two experts are equally good for some word, and a loader goes by their order"
         if self.turned > TURNED:
@@ -153,15 +163,10 @@ class _Said:
         first: int = 0,
     ) -> None:
         self.networks, self.batches, self.seed = networks, batches, seed
-        notes = [Notes() for _ in networks]
         self._outputs = [
-            [some_outputs(out, seed) for out in run_batches(network, batches, notes=seen)]
-            for network, seen in zip(networks, notes, strict=True)
+            [some_outputs(out, seed) for out in run_batches(network, batches)]
+            for network in networks
         ]
-        self.overflow = any(
-            seen.peak > min(torch.finfo(kind).max for kind in network.files.float_dtypes())
-            for network, seen in zip(networks, notes, strict=True)
-        )
         self._starts = seed + first, seed + first + _OTHER
         self._sums: list[list[dict[str, Tensor]]] = [[{} for _ in batches] for _ in networks]
         self._roundings = 0
@@ -182,6 +187,39 @@ class _Said:
                         square = (out - plain[head]).square().sum(dim=2)
                         total[head] = total[head] + square if head in total else square
         self._roundings = max(self._roundings, roundings)
+
+    @cached_property
+    def _lost(self) -> list[tuple[bool, list[dict[str, Tensor]]]]:
+        """What the arithmetic of each dtype of each file does to its outputs, by batch and head.
+
+        And whether it is the finest of the file, in which nothing has to be lost.
+        """
+        found = []
+        for network, exact in zip(self.networks, self._outputs, strict=True):
+            for place, dtype in enumerate(arithmetics(network)):
+                outputs = run_in(dtype, network, self.batches)
+                squares = [
+                    {
+                        head: (out - plain[head]).square().sum()
+                        for head, out in some_outputs(given, self.seed).items()
+                    }
+                    for given, plain in zip(outputs, exact, strict=True)
+                ]
+                found.append((not place, squares))
+        return found
+
+    def lost(self) -> float:
+        """What the arithmetic of the stored dtypes does, where it is most, in times of rounding."""
+        ratios = [0.0]
+        for batch in range(len(self.batches)):
+            measured = zip(self._outputs[1][batch], self.squares(batch), strict=True)
+            for head, (_, level, size) in measured:
+                for finest, squares in self._lost:
+                    off = squares[batch][head]
+                    blurred = _root(off / size.sum()) > BLURRED
+                    if finest or blurred:
+                        ratios.append(_root(off / level.sum()))
+        return max(ratios)
 
     def squares(self, batch: int) -> list[tuple[Tensor, Tensor, Tensor]]:
         """By head the difference, the mean of what rounding does, and the outputs: "s t" each."""
@@ -226,7 +264,7 @@ def _agreement(said: _Said, roundings: int) -> Agreement:
         max(difference),
         sum(len(inputs) for inputs in said.batches),
         said.seed,
-        overflow=said.overflow,
+        lost=said.lost(),
     )
 
 

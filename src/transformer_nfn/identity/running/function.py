@@ -1,7 +1,8 @@
 """The function of a checkpoint, in float64, one block in memory at a time.
 
 It runs the canonical weights. That these compute what `transformers` computes from the file is
-tested for each family; so a witness found here is one there.
+tested for each family; so a witness found here is one there. It can also run the weights as they
+are stored, step by step as a loader does, for whom not all numbers are exact.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -14,7 +15,7 @@ from torch.nn import functional as F
 
 from transformer_nfn.checkpoints import Checkpoint, CheckpointError, WordPredictor
 from transformer_nfn.identity.comparing.rounding import jittered_copies
-from transformer_nfn.identity.elements.acting import canonical_block, folded_head
+from transformer_nfn.identity.elements.acting import canonical_block, folded_head, reading
 from transformer_nfn.identity.elements.canonical import Norm
 from transformer_nfn.identity.running.inputs import NetInputs, longest, parts_of
 from transformer_nfn.space import (
@@ -68,9 +69,11 @@ def run_batches(
     batches: Sequence[NetInputs],
     blocks: Mapping[int, WeightBatch] | None = None,
     notes: "Notes | None" = None,
+    *,
+    as_stored: bool = False,
 ) -> list[dict[str, Tensor]]:
     """The same for several batches, of inputs of several lengths: each block is read once."""
-    found = run_each([checkpoint], batches, blocks, notes)
+    found = run_each([checkpoint], batches, blocks, notes, as_stored=as_stored)
     return [{head: out[0] for head, out in given.items()} for given in found]
 
 
@@ -81,12 +84,10 @@ class Notes:
     Attributes:
         choices: What parts choose, in the order in which they do.
         margins: By how much each choice is clear.
-        peak: The largest number of a stream.
     """
 
     choices: list[Tensor] = field(default_factory=list)
     margins: list[Tensor] = field(default_factory=list)
-    peak: float = 0.0
 
 
 def run_roundings(
@@ -116,6 +117,8 @@ def run_each(
     batches: Sequence[NetInputs],
     blocks: Mapping[int, WeightBatch] | None = None,
     notes: Notes | None = None,
+    *,
+    as_stored: bool = False,
 ) -> list[dict[str, Float[Tensor, "n s ..."]]]:
     """The same for several networks of one shape and one config at a time.
 
@@ -124,10 +127,13 @@ def run_each(
         batches: Of inputs, as for `run`.
         blocks: As for `run`.
         notes: Where to note what is seen on the way.
+        as_stored: Run the weights as they are stored, not the canonical ones.
     """
     found = []
-    for last in _last_streams(checkpoints, batches, blocks or {}, notes):
-        given = [_heads(c, *own) for c, *own in zip(checkpoints, *last, strict=True)]
+    for last in _last_streams(checkpoints, batches, blocks or {}, notes, as_stored):
+        given = [
+            _heads(c, n, stream, as_stored) for c, n, stream in zip(checkpoints, *last, strict=True)
+        ]
         found.append({head: torch.stack([out[head] for out in given]) for head in given[0]})
     return found
 
@@ -152,6 +158,7 @@ def _last_streams(
     batches: Sequence[NetInputs],
     blocks: Mapping[int, WeightBatch],
     notes: Notes | None,
+    as_stored: bool,
 ) -> list[tuple[Float[Tensor, "n s t x"], Float[Tensor, "n s t x"]]]:
     """Of each batch the stream after the last block, plainly normalised and as it is."""
     one = checkpoints[0]
@@ -164,7 +171,11 @@ def _last_streams(
     if one.encoder is not None:
         encoders = [encoder for c in checkpoints if (encoder := c.encoder) is not None]
         sources = [parts_of(inputs)[0] for inputs in batches]
-        memories = [{"memory": n} for n, _ in _last_streams(encoders, sources, {}, notes)]
+        made = (n for n, _ in _last_streams(encoders, sources, {}, notes, as_stored))
+        if as_stored:
+            last = [encoder.norm(encoder.last_norm) for encoder in encoders]
+            made = (_affine(n, last) for n in made)
+        memories = [{"memory": n} for n in made]
     norm = layer_norm if halves[0].centred else rms_norm
     streams = []
     for inputs, memory in zip(batches, memories, strict=True):
@@ -178,11 +189,14 @@ def _last_streams(
     for depth in range(one.settings.depth or one.blocks):
         number = min(depth, one.blocks - 1)  # of the block that it is
         other = blocks.get(number)
-        w = _weights([canonical_block(c, number) if other is None else other for c in checkpoints])
+        read_block = Checkpoint.block if as_stored else canonical_block
+        w = _weights([read_block(c, number) if other is None else other for c in checkpoints])
+        norms = list(zip(*(reading(c, number) for c in checkpoints), strict=True))
         for stream in streams:
             own, before = w | shared | stream.memory, stream.n
             for place, half in enumerate(halves):
                 read = before if one.spec.block.parallel else stream.raw if half.raw else stream.n
+                read = _affine(read, norms[place]) if as_stored else read
                 if notes is not None and (chosen := half.part.choices(own, read)) is not None:
                     notes.choices.append(chosen)
                     if (margins := half.part.margins(own, read)) is not None:
@@ -190,12 +204,10 @@ def _last_streams(
                 written = half.multiplier * half.part(own, read, number)
                 stream.raw = stream.raw + written if half.skip else written
                 stream.n = norm(stream.raw, eps)
-                if notes is not None:
-                    notes.peak = max(notes.peak, float(stream.raw.abs().max()))
                 if one.post_norm:
                     after = one.family.norms[place] if one.family.norms else ""
-                    norms = [c.norm(c.block_name(number) + after) for c in checkpoints]
-                    stream.raw = _affine(stream.n, norms)
+                    after_norms = [c.norm(c.block_name(number) + after) for c in checkpoints]
+                    stream.raw = _affine(stream.n, after_norms)
     return [(stream.n, stream.raw) for stream in streams]
 
 
@@ -222,7 +234,10 @@ def _affine(n: Float[Tensor, "n s t x"], norms: Sequence[Norm]) -> Float[Tensor,
 
 
 def _heads(
-    checkpoint: Checkpoint, n: Float[Tensor, "s t x"], stream: Float[Tensor, "s t x"]
+    checkpoint: Checkpoint,
+    n: Float[Tensor, "s t x"],
+    stream: Float[Tensor, "s t x"],
+    as_stored: bool,
 ) -> dict[str, Tensor]:
     """What the heads say of the last stream, plainly normalised and as it is."""
     norm = checkpoint.norm(checkpoint.last_norm)
@@ -231,8 +246,8 @@ def _heads(
         w1, b1, w2, b2 = (read(name).double() for name in checkpoint.hidden_head)
         return {"logits": F.relu(n.mean(dim=1) @ w1 + b1) @ w2 + b2}
     given = {}
+    hidden = n * norm[0] + norm[1]
     if checkpoint.gives_hidden_states:
-        hidden = n * norm[0] + norm[1]
         given["hidden"] = stream if checkpoint.family.raw_hidden else hidden
         for name, (summary, names) in checkpoint.summaries.items():
             w = {own: read(stored).double() for own, stored in names.items()}
@@ -240,9 +255,11 @@ def _heads(
     for name, head in checkpoint.heads.items():
         weight = read(head.weight).double()
         bias = read(head.bias).double() if head.bias else torch.zeros(len(weight)).double()
-        folded, constant = folded_head(weight, bias, norm, checkpoint.settings.norm == "layer")
-        tokens = n if head.token is None else n[:, head.token]
-        given[name] = tokens @ folded.T + constant
+        tokens = hidden if as_stored else n
+        if not as_stored:
+            weight, bias = folded_head(weight, bias, norm, checkpoint.settings.norm == "layer")
+        tokens = tokens if head.token is None else tokens[:, head.token]
+        given[name] = tokens @ weight.T + bias
         if head.after is not None:
             given[name] = head.after(given[name], checkpoint.settings)
     if (predictor := checkpoint.predictor) is not None:

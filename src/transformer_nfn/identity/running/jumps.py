@@ -13,8 +13,6 @@ import torch
 
 from transformer_nfn.checkpoints import Checkpoint
 from transformer_nfn.identity.comparing.rounding import jittered
-from transformer_nfn.identity.elements.acting import reading
-from transformer_nfn.identity.elements.canonical import Rules, gauge_of
 from transformer_nfn.identity.running.function import Notes, run_batches, run_each
 from transformer_nfn.identity.running.inputs import NetInputs, draw_every_word, pool_size, split
 from transformer_nfn.space import BlockSpec
@@ -54,21 +52,11 @@ def ties(checkpoint: Checkpoint, seed: int) -> bool:
     """
     if without_jumps(checkpoint) is checkpoint:  # it makes no choice
         return False
-    limits = [_KNOWN * (1 + _shared_score(checkpoint, n)) for n in range(checkpoint.blocks)]
     words = draw_every_word(checkpoint, seed)
     for inputs in (words, words.flatten()[:, None]):
         for some in split(inputs, pool_size(checkpoint, inputs.shape[1], len(inputs))):
             notes = Notes()
-            run_batches(checkpoint, [some], notes=notes)
-            found = zip(notes.margins, limits, strict=True)
-            if any(bool((margins <= limit).any()) for margins, limit in found):
+            run_batches(checkpoint, [some], notes=notes, as_stored=True)
+            if any(bool((margins <= _KNOWN).any()) for margins in notes.margins):
                 return True
     return False
-
-
-def _shared_score(checkpoint: Checkpoint, number: int) -> float:
-    """How large a score can be that all experts of a block share: it costs the others digits."""
-    rules = Rules.of(checkpoint)
-    gauge = gauge_of(checkpoint.block(number), reading(checkpoint, number), rules)
-    sizes = (float(shared.norm()) * checkpoint.D**0.5 for shared in gauge.shared.values())
-    return max(sizes, default=0.0)

@@ -277,9 +277,10 @@ class Attention(Part):
         self, x: Float[Tensor, "n *s h t k"], scale: Float[Tensor, "n *h f j i"]
     ) -> Float[Tensor, "n *s h t k"]:
         if self.together:
-            size = x.square().mean(dim=(-3, -1), keepdim=True)
             shape = (len(scale), *(1,) * (x.dim() - 4), x.shape[-3], 1, x.shape[-1])
-            return x * torch.rsqrt(size + self.norm_eps) * scale.reshape(shape)
+            beside = rms_norm(x.movedim(-3, -2).flatten(-2), self.norm_eps)  # n *s t (h k)
+            normed = beside.view(*beside.shape[:-1], x.shape[-3], x.shape[-1]).movedim(-2, -3)
+            return normed * scale.reshape(shape)
         shape = (len(scale), *(1,) * (x.dim() - 2), x.shape[-1])
         return rms_norm(x, self.norm_eps) * scale.reshape(shape)
 

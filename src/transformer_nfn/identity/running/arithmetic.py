@@ -1,0 +1,84 @@
+"""A network in the arithmetic of a loader: every result is stored in the dtype of the file.
+
+Two files may have the same function in float64 and not for whoever loads them: a norm's scale times
+2¹²⁷, with its readers divided by it, overflows in between; values that are scaled down to nothing
+are lost; a bias of all keys that softmax does not see takes the digits of what it does see.
+"""
+
+import copy
+from collections.abc import Sequence
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor
+
+from transformer_nfn.checkpoints import Checkpoint, TensorFiles
+from transformer_nfn.identity.running.function import run_batches
+from transformer_nfn.identity.running.inputs import NetInputs
+
+
+def arithmetics(checkpoint: Checkpoint) -> list[torch.dtype]:
+    """The dtypes in which a loader may run a file, the finest first; not float64, as we do."""
+    kinds = checkpoint.files.float_dtypes() & _KINDS.keys()
+    return sorted(kinds, key=lambda kind: torch.finfo(kind).eps)
+
+
+def run_in(
+    dtype: torch.dtype, checkpoint: Checkpoint, batches: Sequence[NetInputs]
+) -> list[dict[str, Tensor]]:
+    """What a network gives where all that comes of its weights is rounded at every step."""
+    rounded = copy.copy(checkpoint)
+    rounded.files = _Rounded(checkpoint.files, _KINDS[dtype])
+    found = run_batches(rounded, batches, as_stored=True)
+    with torch._C.DisableTorchFunctionSubclass():
+        return [{head: out.as_subclass(Tensor) for head, out in given.items()} for given in found]
+
+
+class _Stored(Tensor):
+    """Numbers, and all that is computed with them, as the dtype of a file can hold them.
+
+    They are kept in float64. What does not come of the weights, as the angles of positions, is
+    exact: a loader computes it with more digits.
+    """
+
+    kind: ClassVar[torch.dtype]
+
+    @classmethod
+    def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        found = super().__torch_function__(func, types, args, kwargs or {})  # type: ignore[no-untyped-call]
+        return cls._rounded(found)
+
+    @classmethod
+    def _rounded(cls, found: Any) -> Any:
+        if isinstance(found, tuple | list):
+            return type(found)([cls._rounded(each) for each in found])
+        if not isinstance(found, Tensor) or not found.dtype.is_floating_point:
+            return found
+        with torch._C.DisableTorchFunctionSubclass():
+            return found.to(cls.kind).double().as_subclass(cls)
+
+
+def _kind(dtype: torch.dtype) -> type[_Stored]:
+    return type(f"_Stored_{dtype}", (_Stored,), {"kind": dtype})
+
+
+_KINDS = {kind: _kind(kind) for kind in (torch.float16, torch.bfloat16, torch.float32)}
+
+
+class _Rounded(TensorFiles):
+    """Tensors as stored, which round what is computed with them."""
+
+    def __init__(self, files: TensorFiles, kind: type[_Stored]) -> None:
+        self.__dict__.update(files.__dict__)  # the same open files
+        self._files, self._kind = files, kind
+
+    def read(self, name: str) -> Tensor:
+        return self._of(self._files.read(name))
+
+    def slice(self, name: str, first: int, last: int) -> Tensor:  # and rows and chunks by it
+        return self._of(self._files.slice(name, first, last))
+
+    def _of(self, tensor: Tensor) -> Tensor:
+        if not tensor.dtype.is_floating_point:
+            return tensor
+        return tensor.to(self._kind.kind).double().as_subclass(self._kind)
