@@ -10,6 +10,8 @@ settings.register_profile("dev", max_examples=10, deadline=None)
 # derandomize: CI gives the same verdict on the same commit. No deadline: the first example of a
 # test pays for torch's warm-up.
 settings.register_profile("ci", max_examples=25, deadline=None, derandomize=True, print_blob=True)
+# Where every call is checked for its shapes, which takes ten times as long as most calls do.
+settings.register_profile("few", max_examples=3, deadline=None, derandomize=True)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "dev"))
 
 # The tensors of the tests are tiny: threads cost more than they give, and the workers of
