@@ -7,6 +7,7 @@ from transformer_nfn.checkpoints.errors import CheckpointError, UnreadableError
 from transformer_nfn.checkpoints.families import FAMILIES, load_family
 from transformer_nfn.checkpoints.family import Family, Matrix, Reader, WordPredictor, Writer, linear
 from transformer_nfn.checkpoints.files.header import Entry, Header, read_header, read_json_object
+from transformer_nfn.checkpoints.files.places import read_json_file
 from transformer_nfn.checkpoints.files.tensors import TensorFiles
 from transformer_nfn.checkpoints.settings.keys import Biases, Joint, Key, Keys
 from transformer_nfn.checkpoints.settings.values import Settings
@@ -37,6 +38,7 @@ __all__ = [
     "load_family",
     "parse_option",
     "read_header",
+    "read_json_file",
     "read_json_object",
     "rewrite",
 ]

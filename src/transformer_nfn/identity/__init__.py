@@ -1,7 +1,7 @@
 """Same function or not: verdicts with certificates and witnesses."""
 
 from transformer_nfn.identity.applying import apply_element
-from transformer_nfn.identity.comparing.rounding import unit_roundoff
+from transformer_nfn.identity.comparing.rounding import last_digit, unit_roundoff
 from transformer_nfn.identity.elements.applying import changes
 from transformer_nfn.identity.elements.canonical import seen
 from transformer_nfn.identity.elements.certificate import (
@@ -47,6 +47,7 @@ __all__ = [
     "confirm",
     "find_witness",
     "inspect_checkpoint",
+    "last_digit",
     "load_certificate",
     "match",
     "parts_of",

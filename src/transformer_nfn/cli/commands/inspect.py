@@ -4,6 +4,7 @@ from dataclasses import asdict
 
 import typer
 
+from transformer_nfn.cli import adapters
 from transformer_nfn.cli.checkpoints import (
     Blocks,
     ConfigFile,
@@ -12,7 +13,7 @@ from transformer_nfn.cli.checkpoints import (
     Source,
     open_checkpoint,
 )
-from transformer_nfn.cli.common import Json
+from transformer_nfn.cli.common import Json, show
 from transformer_nfn.cli.terminal import say, say_json
 
 
@@ -29,6 +30,10 @@ def inspect(
 
     Example: tnfn inspect model.safetensors
     """
+    if adapters.are_adapters(path):
+        facts = adapters.describe(path)
+        show(facts, as_json)
+        raise typer.Exit(1 if facts["not_finite"] else 0)
     from transformer_nfn.identity import PARTS, inspect_checkpoint
 
     with (

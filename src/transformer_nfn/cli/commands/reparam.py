@@ -5,6 +5,7 @@ from typing import Annotated
 
 import typer
 
+from transformer_nfn.cli import adapters
 from transformer_nfn.cli.checkpoints import ConfigFile, FamilyFile, Options, Source, open_checkpoint
 from transformer_nfn.cli.common import Json, show
 
@@ -30,6 +31,9 @@ def reparam(
 
     Example: tnfn reparam model.safetensors --seed 1 --parts heads,qk,vo --out other/
     """
+    if adapters.are_adapters(path):
+        show(adapters.move(path, out, seed, condition), as_json)
+        return
     import torch
 
     from transformer_nfn.identity import apply_element, random_net_element, symmetry_parts

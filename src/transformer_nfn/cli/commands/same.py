@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from transformer_nfn.cli import adapters
 from transformer_nfn.cli.checkpoints import (
     Blocks,
     ConfigFirst,
@@ -54,14 +55,21 @@ def same(
 
     Answers: identical bytes, same tensors, equivalent (with a certificate), equivalent by products,
     different (with an input that shows it), not decided. Exit code 0 for the same function, 3 for a
-    different one, 4 if not decided, 1 if a file cannot be read.
+    different one, 4 if not decided, 1 if a file cannot be read. Two LoRA adapters, as PEFT stores
+    them, are compared by their products.
 
     Example: tnfn same a.safetensors b/ --certificate g.safetensors
     """
+    from transformer_nfn.checkpoints import CheckpointError
     from transformer_nfn.identity import same as decide
 
     check_writable(certificate, (".safetensors",))
     check_picture(plot)
+    if adapters.are_adapters(first, second):
+        if certificate is not None or plot is not None:
+            raise CheckpointError("of adapters there is neither a certificate nor a picture")
+        _end(adapters.compare(first, second, seed, quiet=as_json), {}, as_json)
+        return
     every = options or []
     with (
         open_checkpoint(first, config_first, [*every, *(options_first or [])], family) as ours,
@@ -74,11 +82,17 @@ def same(
         from transformer_nfn.identity import plot_heads
 
         plot_heads(verdict.distances, plot, ours.path.name, theirs.path.name)
-    figures = facts(verdict)
+    more = {}
     if certificate is not None:
-        figures["certificate"] = str(written) if written else None
+        more["certificate"] = str(written) if written else None
     if plot is not None:
-        figures["plot"] = str(plot) if verdict.distances else None
+        more["plot"] = str(plot) if verdict.distances else None
+    _end(verdict, more, as_json)
+
+
+def _end(verdict: "Verdict", more: dict[str, Any], as_json: bool) -> None:
+    """Show a verdict, and end with its exit code."""
+    figures = facts(verdict) | more
     show({name: value for name, value in figures.items() if as_json or value is not None}, as_json)
     if not verdict.answer.same_function:
         raise typer.Exit(DIFFERENT if verdict.answer.value == "different" else UNDECIDED)
