@@ -17,6 +17,7 @@ from transformer_nfn.group import GroupElement
 from transformer_nfn.identity.comparing.basis import Basis
 from transformer_nfn.identity.comparing.coherence import DRAWS, Leaning, leaning_tensors
 from transformer_nfn.identity.comparing.heads import Heads, sums_agree
+from transformer_nfn.identity.comparing.losses import losses
 from transformer_nfn.identity.comparing.outcome import Match
 from transformer_nfn.identity.comparing.outside import ROWS, classifier, row_slices
 from transformer_nfn.identity.comparing.residuals import Residual, judged, judged_units
@@ -360,7 +361,13 @@ def _compare_norm(ours: Checkpoint, theirs: Checkpoint, name: str, found: Match)
 
 
 def compare_readers(ours: Checkpoint, theirs: Checkpoint, found: Match) -> None:
-    """Compare all that reads the last stream, and all that touches none."""
+    """Compare all that reads the last stream, and all that touches none.
+
+    And what a loader may lose anywhere, unless they are found apart already.
+    """
+    if not found.failures:
+        for place, residual in losses(ours, theirs):
+            found.note(place, residual)
     if ours.hidden_head:
         _compare_classifier(ours, theirs, found)
     elif ours.last_norm and not ours.post_norm and ours.gives_hidden_states:

@@ -11,22 +11,19 @@ from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
+from torch.nn import functional as F
 
 from transformer_nfn.checkpoints import Checkpoint, TensorFiles
 from transformer_nfn.identity.running.function import run_batches
 from transformer_nfn.identity.running.inputs import NetInputs
 
 
-def arithmetics(checkpoint: Checkpoint) -> list[torch.dtype]:
-    """The dtypes in which a loader may run a file, the finest first; not float64, as we do."""
-    kinds = checkpoint.files.float_dtypes() & _KINDS.keys()
-    return sorted(kinds, key=lambda kind: torch.finfo(kind).eps)
-
-
 def run_in(
     dtype: torch.dtype, checkpoint: Checkpoint, batches: Sequence[NetInputs]
 ) -> list[dict[str, Tensor]]:
     """What a network gives where all that comes of its weights is rounded at every step."""
+    if dtype not in _KINDS:
+        return run_batches(checkpoint, batches, as_stored=True)
     rounded = copy.copy(checkpoint)
     rounded.files = _Rounded(checkpoint.files, _KINDS[dtype])
     found = run_batches(rounded, batches, as_stored=True)
@@ -45,6 +42,8 @@ class _Stored(Tensor):
 
     @classmethod
     def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if func is F.scaled_dot_product_attention:
+            return _attention(*args, **(kwargs or {}))
         found = super().__torch_function__(func, types, args, kwargs or {})  # type: ignore[no-untyped-call]
         return cls._rounded(found)
 
@@ -58,10 +57,25 @@ class _Stored(Tensor):
             return found.to(cls.kind).double().as_subclass(cls)
 
 
+def _attention(
+    q: Tensor, k: Tensor, v: Tensor, attn_mask: Tensor | None = None, scale: float | None = None
+) -> Tensor:
+    """In steps: the scores are at least float32 in every loader, and no more."""
+    with torch._C.DisableTorchFunctionSubclass():
+        scores = (q @ k.mT).float().double() * (q.shape[-1] ** -0.5 if scale is None else scale)
+        if attn_mask is not None and attn_mask.dtype is torch.bool:
+            scores = scores.masked_fill(~attn_mask, -torch.inf)
+        elif attn_mask is not None:
+            scores = scores + attn_mask
+        shares = scores.float().double().softmax(dim=-1)
+    return shares.as_subclass(type(v)) @ v
+
+
 def _kind(dtype: torch.dtype) -> type[_Stored]:
     return type(f"_Stored_{dtype}", (_Stored,), {"kind": dtype})
 
 
+#: Not float64, in which all else is computed.
 _KINDS = {kind: _kind(kind) for kind in (torch.float16, torch.bfloat16, torch.float32)}
 
 

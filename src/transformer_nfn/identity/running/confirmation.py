@@ -16,10 +16,11 @@ import torch
 from torch import Tensor
 
 from transformer_nfn.checkpoints import Checkpoint
-from transformer_nfn.identity.running.arithmetic import arithmetics, run_in
+from transformer_nfn.identity.running.arithmetic import run_in
 from transformer_nfn.identity.running.function import run_batches, run_roundings
 from transformer_nfn.identity.running.inputs import NetInputs, draw_inputs, pool_size
 from transformer_nfn.identity.running.jumps import ties, turning, without_jumps
+from transformer_nfn.identity.settings import loader_dtypes
 
 #: Times of what rounding does to the outputs, all inputs together: below AGREE they agree, above
 #: APART they are different functions, between the two nothing is decided. Honest copies are at
@@ -34,8 +35,8 @@ BLURRED = 0.25
 #: The same where it turns this part of the choices between experts.
 TURNED = 0.1
 #: The same where a file run in its own dtype is off by this many times what rounding its numbers
-#: does: honest copies are at 1 to 4.
-LOST = 8.0
+#: does, and by as many times more than the other: honest copies are at 1 to 4, both of them.
+LOST, LOST_MORE = 6.0, 3.0
 #: Inputs that the most different ones are chosen from, their length (what one token does is lost
 #: among the many of a long sequence), how many are chosen, and roundings to choose them by.
 _POOL, _SHORT, _CHOSEN, _FEW_JITTERS = 128, 24, 8, 1
@@ -70,8 +71,9 @@ class Agreement:
         seed: The inputs come from it.
         turned: Which part of all choices, of experts, rounding turns.
         tied: For some word two experts are equally good: whoever runs it goes by their order.
-        lost: How far the outputs of a file are off where every result on the way is stored in its
-            own dtype, as multiples of `rounding`; infinite where a number is beyond that dtype.
+        lost: How far the outputs of each file are off where every result on the way is stored in
+            its own dtype, in multiples of what rounding does to it; infinite where a number is
+            beyond that dtype.
     """
 
     ratio: float
@@ -82,18 +84,18 @@ class Agreement:
     seed: int
     turned: float = 0.0
     tied: bool = False
-    lost: float = 0.0
+    lost: tuple[float, float] = (0.0, 0.0)
 
     @property
     def blurred(self) -> str | None:
         """Why nothing can be confirmed, if so."""
         if self.rounding > BLURRED:
             return f"rounding alone changes the outputs by {self.rounding:.0%}"
-        if self.lost == math.inf:
+        if max(self.lost) == math.inf:
             return "numbers on the way are beyond all that the stored dtype can hold"
-        if self.lost > LOST:
-            times = f"{self.lost:.2g} times what rounding the weights does"
-            return f"a run in the stored dtype itself is off by {times}"
+        if max(self.lost) > max(LOST, LOST_MORE * min(self.lost)):
+            times = f"{max(self.lost):.2g} times what rounding the weights does"
+            return f"a run in the stored dtype itself is off by {times}, of one file only"
         if self.tied:
             return "two experts are equally good for some word, and a loader goes by their order"
         if self.turned > TURNED:
@@ -189,14 +191,15 @@ class _Said:
         self._roundings = max(self._roundings, roundings)
 
     @cached_property
-    def _lost(self) -> list[tuple[bool, list[dict[str, Tensor]]]]:
-        """What the arithmetic of each dtype of each file does to its outputs, by batch and head.
+    def _lost(self) -> list[list[tuple[bool, list[dict[str, Tensor]]]]]:
+        """What arithmetic in each dtype does to the outputs of each file, by batch and head.
 
-        And whether it is the finest of the file, in which nothing has to be lost.
+        And whether nothing should be lost in that dtype.
         """
         found = []
         for network, exact in zip(self.networks, self._outputs, strict=True):
-            for place, dtype in enumerate(arithmetics(network)):
+            own = []
+            for dtype, held in loader_dtypes(network).items():
                 outputs = run_in(dtype, network, self.batches)
                 squares = [
                     {
@@ -205,21 +208,24 @@ class _Said:
                     }
                     for given, plain in zip(outputs, exact, strict=True)
                 ]
-                found.append((not place, squares))
+                own.append((held, squares))
+            found.append(own)
         return found
 
-    def lost(self) -> float:
-        """What the arithmetic of the stored dtypes does, where it is most, in times of rounding."""
-        ratios = [0.0]
-        for batch in range(len(self.batches)):
-            measured = zip(self._outputs[1][batch], self.squares(batch), strict=True)
-            for head, (_, level, size) in measured:
-                for finest, squares in self._lost:
-                    off = squares[batch][head]
-                    blurred = _root(off / size.sum()) > BLURRED
-                    if finest or blurred:
-                        ratios.append(_root(off / level.sum()))
-        return max(ratios)
+    def lost(self) -> tuple[float, float]:
+        """What arithmetic does to each file's outputs, where it is most, in times of rounding."""
+        found = []
+        for lost in self._lost:
+            ratios = [0.0]
+            for batch in range(len(self.batches)):
+                measured = zip(self._outputs[1][batch], self.squares(batch), strict=True)
+                for head, (_, level, size) in measured:
+                    for held, squares in lost:
+                        off = squares[batch][head]
+                        if held or _root(off / size.sum()) > BLURRED:
+                            ratios.append(_root(off / level.sum()))
+            found.append(max(ratios))
+        return found[0], found[1]
 
     def squares(self, batch: int) -> list[tuple[Tensor, Tensor, Tensor]]:
         """By head the difference, the mean of what rounding does, and the outputs: "s t" each."""
