@@ -15,10 +15,10 @@ from tests.identity.test_strangers import with_tensors
 from transformer_nfn.checkpoints import Checkpoint
 from transformer_nfn.identity import Answer, same
 from transformer_nfn.identity.comparing import judge
+from transformer_nfn.identity.comparing.dtypes import loader_dtypes
 from transformer_nfn.identity.running.arithmetic import run_in
 from transformer_nfn.identity.running.function import run_batches
 from transformer_nfn.identity.running.inputs import draw_inputs
-from transformer_nfn.identity.settings import loader_dtypes
 
 Changes = dict[str, Tensor]
 

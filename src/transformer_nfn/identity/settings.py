@@ -7,6 +7,7 @@ from typing import NamedTuple
 import torch
 
 from transformer_nfn.checkpoints import Checkpoint, Settings
+from transformer_nfn.identity.comparing.dtypes import said_dtype
 
 
 class SettingsCompared(NamedTuple):
@@ -57,7 +58,7 @@ def _loaded(checkpoint: Checkpoint) -> tuple[str, bool]:
     """
     files = checkpoint.files
     stored = [torch.finfo(kind) for kind in files.float_dtypes()]
-    said, kind = _said_dtype(checkpoint)
+    said, kind = said_dtype(checkpoint)
     if said is not None and kind is None:
         return repr(said), True  # nobody knows what a loader makes of it
     if kind is None:
@@ -67,28 +68,6 @@ def _loaded(checkpoint: Checkpoint) -> tuple[str, bool]:
     loses = any(loaded.eps > own.eps or loaded.max < own.max for own in stored)
     as_stored = stored[0].dtype if len(stored) == 1 else "as stored"
     return loaded.dtype if loses else as_stored, loses
-
-
-def _said_dtype(checkpoint: Checkpoint) -> tuple[object, torch.dtype | None]:
-    """What a config says of the dtype, and the dtype that it means, if it does."""
-    said = checkpoint.config.get("dtype") or checkpoint.config.get("torch_dtype")
-    said = None if said == "auto" else said
-    kind = getattr(torch, said.removeprefix("torch."), None) if isinstance(said, str) else None
-    return said, kind if isinstance(kind, torch.dtype) else None
-
-
-def loader_dtypes(checkpoint: Checkpoint) -> dict[torch.dtype, bool]:
-    """The dtypes in which a file may be run, and whether that should lose no more than storing did.
-
-    It should in the finest that is stored, and in the one that a loader obeys if it is stored. Of a
-    file in float64 some steps are computed in float32 by every loader.
-    """
-    stored, (_, said) = checkpoint.files.float_dtypes(), _said_dtype(checkpoint)
-    asked = {said} if said is not None and said.is_floating_point else set()
-    finest = min(stored, key=lambda kind: torch.finfo(kind).eps)
-    steps = {torch.float32} if torch.float64 in stored else set()
-    held = {finest} | (asked & stored)
-    return {kind: kind in held for kind in stored | asked | steps}
 
 
 def _differ(ours: Checkpoint, theirs: Checkpoint) -> list[str]:

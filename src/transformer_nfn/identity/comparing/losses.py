@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from transformer_nfn.checkpoints import Checkpoint
+from transformer_nfn.identity.comparing.dtypes import loader_dtypes
 from transformer_nfn.identity.comparing.outside import ROWS, row_slices
 from transformer_nfn.identity.comparing.residuals import Residual
 from transformer_nfn.identity.elements.acting import reading
@@ -27,7 +28,6 @@ from transformer_nfn.identity.elements.canonical import (
     undressed,
 )
 from transformer_nfn.identity.elements.rules import GREW
-from transformer_nfn.identity.settings import loader_dtypes
 from transformer_nfn.space import WeightBatch
 
 #: Times that what a file can make may be more than what the other can, where only one of them is

@@ -16,11 +16,11 @@ import torch
 from torch import Tensor
 
 from transformer_nfn.checkpoints import Checkpoint
+from transformer_nfn.identity.comparing.dtypes import loader_dtypes
 from transformer_nfn.identity.running.arithmetic import run_in
 from transformer_nfn.identity.running.function import run_batches, run_roundings
 from transformer_nfn.identity.running.inputs import NetInputs, draw_inputs, pool_size
 from transformer_nfn.identity.running.jumps import ties, turning, without_jumps
-from transformer_nfn.identity.settings import loader_dtypes
 
 #: Times of what rounding does to the outputs, all inputs together: below AGREE they agree, above
 #: APART they are different functions, between the two nothing is decided. Honest copies are at
