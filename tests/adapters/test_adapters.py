@@ -45,8 +45,8 @@ def make(out: Path, dtype: torch.dtype = torch.float32, **settings: Any) -> Path
     return out
 
 
-def logits(folder: Path) -> Tensor:
-    net = PeftModel.from_pretrained(base(), folder).double().eval()
+def logits(folder: Path, dtype: torch.dtype = torch.float64) -> Tensor:
+    net = PeftModel.from_pretrained(base(), folder).to(dtype).eval()
     ids = torch.arange(30).view(2, 15)
     with torch.no_grad():
         return net(input_ids=ids).logits
@@ -196,6 +196,8 @@ def test_what_overflows_in_the_stored_dtype_is_not_decided(tmp_path: Path) -> No
         ("target_modules", ["q_proj", "v_proj"]),
         ("base_model_name_or_path", "another"),
         ("layers_to_transform", [0]),
+        ("layers_to_transform", 0),
+        ("target_modules", []),
         ("fan_in_fan_out", True),
         ("task_type", "SEQ_CLS"),
     ],
@@ -221,6 +223,10 @@ def test_the_order_of_modules_in_a_config_is_none(tmp_path: Path) -> None:
         ({"use_dora": True}, "use_dora"),
         ({"bias": "all"}, "bias"),
         ({"init_lora_weights": "pissa"}, "init_lora_weights"),
+        ({"init_lora_weights": False}, "init_lora_weights"),
+        ({"kasa_config": {}}, "kasa_config"),
+        ({"alora_invocation_tokens": []}, "alora_invocation_tokens"),
+        ({"use_dora": 0}, "use_dora"),
         ({"peft_type": "IA3"}, "peft_type"),
         ({"rank_pattern": {"q_proj": 2}}, "rank_pattern"),
         ({"modules_to_save": ["lm_head"]}, "modules_to_save"),
@@ -309,6 +315,55 @@ def test_the_commands(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Non
     done = tnfn(capsys, "same", folder, tmp_path)
     assert done.code == 1
     assert "is an adapter; compare it with another adapter" in done.err
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32])
+def test_matrices_that_cancel_hide_nothing(dtype: torch.dtype, tmp_path: Path) -> None:
+    """Two more of each, equal and opposite: their rounding would cover what else is changed."""
+    folder = make(tmp_path / "a", dtype)
+    wide = make(tmp_path / "wide", dtype, r=6, lora_alpha=9)
+    large = 2.0**12 if dtype == torch.bfloat16 else 2.0**26
+
+    def covered(tensors: Tensors) -> None:
+        for name, small in load_file(folder / WEIGHTS).items():
+            if "lora_B" in name:
+                tensors[name][:, :4] = 1.3 * small
+                tensors[name][:, 4:] = large * tensors[name][:, 4:5]
+            else:
+                tensors[name][:4] = small
+                tensors[name][5] = -tensors[name][4]
+
+    other = changed(wide, tmp_path / "b", covered)
+    assert not decided(folder, other).answer.same_function
+    assert not decided(other, folder).answer.same_function
+
+
+@pytest.mark.parametrize(("up", "alpha"), [(64, -128), (-80, 160)])
+def test_a_scale_that_a_loader_cannot_carry(up: int, alpha: int, tmp_path: Path) -> None:
+    folder = make(tmp_path / "a")
+
+    def large(tensors: Tensors) -> None:
+        for name in tensors:
+            tensors[name] = tensors[name] * 2.0**up
+
+    other = configured(
+        changed(folder, tmp_path / "b", large), tmp_path / "c", lora_alpha=6 * 2.0**alpha
+    )
+    assert logits(folder, torch.float32).isfinite().all()
+    assert not logits(other, torch.float32).isfinite().all()
+    assert decided(folder, other).answer is Answer.UNDECIDED
+
+
+def test_float64_that_float32_cannot_hold(tmp_path: Path) -> None:
+    folder = make(tmp_path / "a", torch.float64)
+    assert decided(folder, moved(folder, tmp_path / "m")).answer is Answer.EQUIVALENT
+
+    def large(tensors: Tensors) -> None:
+        for name in tensors:
+            tensors[name] = tensors[name] * 2.0 ** (130 if "lora_A" in name else -130)
+
+    other = changed(folder, tmp_path / "b", large)
+    assert decided(folder, other).answer is Answer.UNDECIDED
 
 
 def test_nothing_is_written_over_an_adapter(tmp_path: Path) -> None:

@@ -289,3 +289,40 @@ def test_norms_of_queries_and_keys_that_overflow(tmp_path: Path) -> None:
     other = with_tensors(folder, tmp_path / "b", **changed)
     assert not is_finite(other, torch.float32)
     undecided(folder, other, "q_norm.weight")
+
+
+def test_a_mean_that_drowns_one_row_beside_a_large_one(tmp_path: Path) -> None:
+    folder, tensors = gpt2(tmp_path)
+    places = tensors["transformer.wpe.weight"].clone()
+    places[70] *= 1e9
+    one = with_tensors(folder, tmp_path / "a", **{"transformer.wpe.weight": places})
+    places = places.clone()
+    places[65] = places[65] + 1e9 + 64 * (torch.arange(24) % 2)
+    two = with_tensors(folder, tmp_path / "b", **{"transformer.wpe.weight": places})
+    undecided(one, two, "transformer.wpe.weight: its mean is")
+
+
+def test_a_norm_that_is_just_beyond_float16(tmp_path: Path) -> None:
+    folder = make("llama", tmp_path / "made", dtype=torch.float16, tie_word_embeddings=False)
+    tensors = load_file(folder / "model.safetensors")
+
+    def scaled(out: str, size: float) -> Path:
+        norm, head = tensors["model.norm.weight"].clone(), tensors["lm_head.weight"].clone()
+        norm[7], head[:, 7] = size, head[:, 7] / size
+        changed = {"model.norm.weight": norm, "lm_head.weight": head}
+        return with_tensors(folder, tmp_path / out, **changed)
+
+    undecided(scaled("a", 8192.0), scaled("b", 32768.0), "model.norm.weight")
+
+
+def test_a_constant_where_there_was_none_is_no_loss(tmp_path: Path) -> None:
+    """As whoever takes the mean out of a network without biases, or puts it in, makes one."""
+    folder, tensors = gpt2(tmp_path)
+    names = [name for name in tensors if name.endswith("c_proj.bias")]
+    one, two = (
+        with_tensors(folder, tmp_path / out, **{n: torch.full_like(tensors[n], c) for n in names})
+        for out, c in (("a", 0.0), ("b", 0.0078125))
+    )
+    with Checkpoint(one) as ours, Checkpoint(two) as theirs:
+        assert same(ours, theirs, seed=0).answer is Answer.EQUIVALENT
+        assert same(theirs, ours, seed=0).answer is Answer.EQUIVALENT

@@ -28,12 +28,15 @@ _HARMLESS = (
     "peft_version", "inference_mode", "lora_dropout", "megatron_core", "qalora_group_size",
     "runtime_config", "loftq_config",
 )  # fmt: skip
-#: What some must say. Other ways to begin change the network that the adapter is for.
+#: What some must say. Other ways to begin change the network that the adapter is for, or leave
+#: something where a module has no tensors.
 _FIXED: dict[str, tuple[Any, ...]] = {
     "peft_type": ("LORA",),
     "bias": ("none",),
-    "init_lora_weights": (True, False, "gaussian", "orthogonal"),
+    "init_lora_weights": (True, "gaussian"),
 }
+#: An empty one of others may be a setting of its own.
+_PATTERNS = ("rank_pattern", "alpha_pattern")
 
 
 def is_adapter(path: str | Path) -> bool:
@@ -137,13 +140,14 @@ class Adapter:
 def _settings(config: dict[str, Any], path: Path) -> tuple[int, float]:
     """The rank, and what products are multiplied with."""
     for key, allowed in _FIXED.items():
-        if config.get(key, allowed[0]) not in allowed:
+        if repr(config.get(key, allowed[0])) not in map(repr, allowed):  # 1 is not true
             raise CheckpointError(
                 f"{path}: {key} is {config[key]!r:.40}, and only {allowed[0]!r} is known"
             )
     known = {*PLACE, *_SCALE, *_HARMLESS, *_FIXED}
     for key, value in config.items():
-        if key not in known and value not in (None, False, {}, []):
+        off = value is None or value is False or (key in _PATTERNS and value == {})
+        if key not in known and not off:
             raise CheckpointError(
                 f"{path}: {key[:60]!r} is {value!r:.40}, which may make another function of two "
                 f"matrices than their product"

@@ -19,8 +19,12 @@ from transformer_nfn.identity import Answer, Verdict, last_digit
 #: Times of the most that some roundings of both files do: below AGREE rounding explains what is
 #: left of a module, above APART it does not by far, and between nothing is decided.
 AGREE, APART = 1.75, 4.0
-#: Times of what rounding the matrices does that a run in their own dtype may be off.
-LOST = 8.0
+#: Times of what rounding the matrices does that a run in their own dtype may be off; in another
+#: dtype it may be this part of what comes out.
+LOST, BLURRED = 8.0, 0.25
+#: Rounding may be this part of a product, or so many times the last digit: more comes of matrices
+#: that cancel, and would hide as much.
+COARSE, COARSE_DIGITS = 0.02, 2.0**13
 _DRAWS, _INPUTS = 16, 16
 #: What float64 arithmetic does to a number, relatively, where the stored dtype is as fine.
 _ARITHMETIC = 1e-13
@@ -55,8 +59,7 @@ def same_adapters(
             a.dtype == b.dtype and torch.equal(a, b) for a, b in zip(one, two, strict=True)
         )
         pair = _Pair((one, two), (ours.scale, theirs.scale))
-        if pair.lost(generator) > LOST:
-            why = "a run in the stored dtype itself is off by far more than rounding"
+        if (why := pair.blurred(generator)) is not None:
             return Verdict(Answer.UNDECIDED, why, where=name, seed=seed)
         if not equal and (ratio := pair.ratio(generator)) > worst:
             worst, where = ratio, name
@@ -88,11 +91,9 @@ def _not_comparable(ours: Adapter, theirs: Adapter) -> str | None:
     return None
 
 
-def _plain(value: object) -> object:
-    """A list of names in no order; what is off as if it were not there."""
-    if isinstance(value, list):
-        value = sorted(map(repr, value))
-    return value or None
+def _plain(value: object) -> str:
+    """What a config says, lists of names in no order; 0 is not false."""
+    return repr(sorted(map(repr, value)) if isinstance(value, list) else value)
 
 
 def _sizes(adapter: Adapter, name: str) -> tuple[int, int]:
@@ -120,7 +121,7 @@ class _Pair:
     """What two adapters add to one module; the scales are in their B."""
 
     def __init__(self, modules: tuple[Module, Module], scales: tuple[float, float]) -> None:
-        self._dtypes = [module.up.dtype for module in modules]
+        self._modules, self._scales = modules, scales
         both = list(zip(modules, scales, strict=True))
         self._downs = [module.down.double() for module in modules]
         self._ups = [scale * module.up.double() for module, scale in both]
@@ -172,17 +173,30 @@ class _Pair:
             ]
         )
 
-    def lost(self, generator: torch.Generator) -> float:
-        """How far a run in the dtype of a file is off, in times of what rounding it does."""
-        rounding, ratios = self._rounding(generator), [0.0]
+    def blurred(self, generator: torch.Generator) -> str | None:
+        """Why these products cannot be compared, if so."""
+        rounding = self._rounding(generator)
         x = torch.randn(rounding.right.shape[1], _INPUTS, generator=generator, dtype=torch.float64)
-        level = (rounding.left @ (rounding.right @ x)).norm()
-        for up, down, dtype in zip(self._ups, self._downs, self._dtypes, strict=True):
-            made = (up @ (down @ x).to(dtype).double()).to(dtype).double()
-            off = (made - up @ (down @ x)).norm()
-            if off != 0:
-                ratios.append(float((off / level).nan_to_num(nan=torch.inf)))
-        return max(ratios)
+        off = (rounding.left @ (rounding.right @ x)).norm()
+        for module, scale, up, down in zip(
+            self._modules, self._scales, self._ups, self._downs, strict=True
+        ):
+            exact = up @ (down @ x)
+            digit = max(_ARITHMETIC, *(torch.finfo(each.dtype).eps for each in self._all))
+            if off > min(COARSE, COARSE_DIGITS * digit) * exact.norm():
+                return "rounding alone changes a product by far more than the last digit"
+            for dtype in {module.up.dtype, module.down.dtype, torch.float32}:
+                read = (module.down.to(dtype).double() @ x).to(dtype).double()
+                made = (module.up.to(dtype).double() @ read).to(dtype).double()
+                lost = ((made * scale).to(dtype).double() - exact).norm().nan_to_num(nan=torch.inf)
+                own = dtype in (module.up.dtype, module.down.dtype)
+                if lost > (LOST * off if own else BLURRED * exact.norm()):
+                    return f"a run in {dtype} is off by far more than rounding"
+        return None
+
+    @property
+    def _all(self) -> list[Tensor]:
+        return [matrix for module in self._modules for matrix in module]
 
 
 def _spread(

@@ -41,12 +41,15 @@ class _Sizes:
     """How large numbers may be in a file, by where they are made.
 
     Attributes:
-        peaks: The largest number that can be made there.
-        laid: What is added to all of a row though nothing depends on it, and the rows themselves.
+        norms: The largest number that a norm can give.
+        peaks: The largest number that can be made elsewhere.
+        laid: How large what is added to all of a row is beside the row, though nothing depends on
+            it; of each row, or of the worst where their order is free.
     """
 
+    norms: Mapping[str, float]
     peaks: Mapping[str, float]
-    laid: Mapping[str, tuple[float, float]]
+    laid: Mapping[str, Tensor]
 
 
 def losses(ours: Checkpoint, theirs: Checkpoint) -> Iterator[tuple[str, Residual]]:
@@ -72,14 +75,17 @@ def _norm_names(checkpoint: Checkpoint, number: int) -> list[str]:
 def _apart(networks: tuple[Checkpoint, Checkpoint], both: list[_Sizes]) -> Iterator[Residual]:
     largest = [min(torch.finfo(kind).max for kind in loader_dtypes(each)) for each in networks]
     one, two = both
+    for name, peak in one.norms.items():  # this bound is reached
+        if (peak > largest[0]) != (two.norms[name] > largest[1]):
+            yield Residual(name, None, inf, 1.0, why=_LARGE)
     for name, peak in one.peaks.items():
         peaks = peak, two.peaks[name]
         larger = peaks[1] > peaks[0]
         if peaks[larger] > largest[larger] and not max(peaks) <= _FAR_BEYOND * min(peaks):
             yield Residual(name, None, inf, 1.0, why=_LARGE)
-    for name, (laid, own) in one.laid.items():
-        other, rows = two.laid.get(name, (laid, own))
-        beyond = max(laid, other) / max(own, rows, min(laid, other), 1e-300)
+    for name, laid in one.laid.items():
+        other = two.laid.get(name, laid)
+        beyond = _most(torch.maximum(laid, other) / torch.minimum(laid, other).clamp_min(1.0))
         if beyond > GREW:
             why = f"its mean is {beyond:.2g} times as large as what it is added to, in one file"
             yield Residual(name, None, beyond, GREW, why=f"{why} only")
@@ -110,13 +116,13 @@ class _Block:
     def sizes(self) -> _Sizes:
         """What can be made of any token that a norm gives."""
         block, D = self.spec.spec.block, self.spec.spec.sizes["D"]
-        peaks, laid = {}, {}
+        norms, peaks, laid = {}, {}, {}
         for name, norm in zip(self.names, self.norms, strict=True):
             if name:
-                peaks[name] = _largest_given(norm)
+                norms[name] = _largest_given(norm)
         for part in block.attentions:
             if part.normed:  # queries and keys go through norms of their own
-                peaks |= {name: sqrt(D) * _most(self.stored[name].abs()) for name in ("nQ", "nK")}
+                norms |= {name: sqrt(D) * _most(self.stored[name].abs()) for name in ("nQ", "nK")}
         made: dict[int, dict[str, float]] = {}
         for name, (axis, half) in block.readers.items():
             weight, bias = split_bias(self.stored, name, axis, D)
@@ -124,18 +130,23 @@ class _Block:
             made.setdefault(half, {})[name] = peaks[name]
             if name in self.gauge.ones:
                 rows, _ = split_bias(self.canonical, name, axis, D)
-                laid[name] = _laid(self.gauge.ones[name], rows, axis)
+                laid[name] = _laid(self.gauge.ones[name], rows.norm(dim=axis) / sqrt(D)).amax()
         products = {}  # scores, and branches that are multiplied
         for half, sizes in made.items():
             first, *rest = sorted(sizes.values(), reverse=True)
             peaks[" ".join(sizes)] = products[half] = first * max([1.0, *rest[:1]])
         for name, half in block.writers.items():
-            if self.stored[name].dim() > 1:
-                written = self.stored[name].flatten(0, -2).abs().sum(dim=0)
-                peaks[name] = products.get(half, 1.0) * _most(written)
+            written = self.stored[name]
+            if written.dim() > 1:
+                most = _most(written.flatten(0, -2).abs().sum(dim=0))
+                peaks[name] = products.get(half, 1.0) * most
             if name in self.gauge.ones:
-                laid[name] = _laid(self.gauge.ones[name], self.canonical[name], -1)
-        return _Sizes(peaks, laid)
+                rows = self.canonical[name].norm(dim=-1)
+                if written.dim() == 1:  # a constant is added to what others write
+                    others = [self.canonical[n] for n, own in block.writers.items() if own == half]
+                    rows = torch.stack([each.norm(dim=-1).max() for each in others]).max()
+                laid[name] = _laid(self.gauge.ones[name], rows / sqrt(D)).amax()
+        return _Sizes(norms, peaks, laid)
 
 
 def _lost_keys(ours: _Block, theirs: _Block) -> Iterator[Residual]:
@@ -165,16 +176,17 @@ def _lost_keys(ours: _Block, theirs: _Block) -> Iterator[Residual]:
 def _outside(checkpoint: Checkpoint, like: Checkpoint | None = None) -> _Sizes:
     """Of embeddings and heads, by the names that they have in the first of two files."""
     like = like or checkpoint
+    norms: dict[str, float] = {}
     peaks: dict[str, float] = {}
-    laid: dict[str, tuple[float, float]] = {}
+    laid: dict[str, Tensor] = {}
     if checkpoint.centred_reads:
         for name, own in zip(like.writers, checkpoint.writers, strict=True):
             laid[name] = _means(rows for rows, _ in row_slices(checkpoint, own))
     if checkpoint.hidden_head:
-        return _Sizes(peaks, laid)
+        return _Sizes(norms, peaks, laid)
     norm = checkpoint.norm(checkpoint.last_norm)
     if like.last_norm:
-        peaks[f"{like.last_norm}.weight"] = _largest_given(norm)
+        norms[f"{like.last_norm}.weight"] = _largest_given(norm)
     for other, head in zip(like.heads.values(), checkpoint.heads.values(), strict=True):
         peaks[other.weight] = max(
             _largest_read(rows.double(), torch.zeros(len(rows)).double(), 1, norm)
@@ -183,23 +195,23 @@ def _outside(checkpoint: Checkpoint, like: Checkpoint | None = None) -> _Sizes:
         if checkpoint.centred_reads:
             chunks = checkpoint.files.chunks(head.weight, ROWS)
             laid[other.weight] = _means(rows.double() * norm[0] for rows in chunks)
-    return _Sizes(peaks, laid)
+    return _Sizes(norms, peaks, laid)
 
 
-def _means(slices: Iterable[Tensor]) -> tuple[float, float]:
-    """What rows have of the vector of ones, and what else they have."""
-    means, sizes = [0.0], [0.0]
+def _means(slices: Iterable[Tensor]) -> Tensor:
+    """What each row has of the vector of ones beside what else it has."""
+    means, sizes = [], []
     for rows in slices:
-        mean = rows.mean(dim=1, keepdim=True)
-        means.append(_most(mean.abs()))
-        sizes.append(_most((rows - mean).norm(dim=1)) / sqrt(rows.shape[1]))
-    return max(means), max(sizes)
+        mean = rows.mean(dim=1)
+        means.append(mean)
+        sizes.append((rows - mean.unsqueeze(1)).norm(dim=1) / sqrt(rows.shape[1]))
+    return _laid(torch.cat(means), torch.cat(sizes))
 
 
 def _largest_given(norm: Norm) -> float:
     """The largest number that a norm can give: before its scale no token is longer than √D."""
-    scale, shift = (float(part.abs().max()) for part in norm)
-    return sqrt(norm[0].numel()) * scale + shift
+    scale, shift = (part.abs() for part in norm)
+    return _most(sqrt(len(scale)) * scale + shift)
 
 
 def _largest_read(weight: Tensor, bias: Tensor, axis: int, norm: Norm) -> float:
@@ -209,9 +221,9 @@ def _largest_read(weight: Tensor, bias: Tensor, axis: int, norm: Norm) -> float:
     return _most(most + (weight * shift).abs().sum(dim=axis) + bias.abs())
 
 
-def _laid(ones: Tensor, canonical: Tensor, axis: int) -> tuple[float, float]:
-    """What all numbers of a row have in common, and how large the rows are without it."""
-    return _most(ones.abs()), _most(canonical.norm(dim=axis)) / sqrt(canonical.shape[axis])
+def _laid(ones: Tensor, sizes: Tensor) -> Tensor:
+    """What all numbers of a row have in common beside the row; small rows count as one of many."""
+    return ones.abs() / torch.maximum(sizes, sizes.median()).clamp_min(1e-300)
 
 
 def _most(numbers: Tensor) -> float:
