@@ -44,7 +44,7 @@ def spread(tensor: Tensor) -> Tensor:
 
 def spread_of(checkpoint: Checkpoint, *, exact_zeros: bool = False) -> Checkpoint:
     """The checkpoint with `spread` in the place of its numbers; of a stored 0 it may be 0."""
-    return _with_files(checkpoint, _Spread(checkpoint.files, exact_zeros))
+    return with_files(checkpoint, _Spread(checkpoint.files, exact_zeros))
 
 
 def jittered(checkpoint: Checkpoint, *, seed: int) -> Checkpoint:
@@ -60,10 +60,11 @@ def jittered_copies(checkpoint: Checkpoint, seeds: Sequence[int]) -> list[Checkp
     """The same for several seeds; what is small is read once for all of them."""
     known: dict[str, tuple[Tensor, Tensor]] = {}
     files = [_Jittered(checkpoint.files, seed, known) for seed in seeds]
-    return [_with_files(checkpoint, moved) for moved in files]
+    return [with_files(checkpoint, moved) for moved in files]
 
 
-def _with_files(checkpoint: Checkpoint, files: TensorFiles) -> Checkpoint:
+def with_files(checkpoint: Checkpoint, files: TensorFiles) -> Checkpoint:
+    """The same network with other numbers."""
     moved = copy.copy(checkpoint)
     moved.files = files
     return moved

@@ -5,7 +5,6 @@ Two files may have the same function in float64 and not for whoever loads them: 
 are lost; a bias of all keys that softmax does not see takes the digits of what it does see.
 """
 
-import copy
 from collections.abc import Sequence
 from typing import Any, ClassVar
 
@@ -14,6 +13,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from transformer_nfn.checkpoints import Checkpoint, TensorFiles
+from transformer_nfn.identity.comparing.rounding import with_files
 from transformer_nfn.identity.running.function import run_batches
 from transformer_nfn.identity.running.inputs import NetInputs
 
@@ -24,8 +24,7 @@ def run_in(
     """What a network gives where all that comes of its weights is rounded at every step."""
     if dtype not in _KINDS:
         return run_batches(checkpoint, batches, as_stored=True)
-    rounded = copy.copy(checkpoint)
-    rounded.files = _Rounded(checkpoint.files, _KINDS[dtype])
+    rounded = with_files(checkpoint, _Rounded(checkpoint.files, _KINDS[dtype]))
     found = run_batches(rounded, batches, as_stored=True)
     with torch._C.DisableTorchFunctionSubclass():
         return [{head: out.as_subclass(Tensor) for head, out in given.items()} for given in found]

@@ -191,7 +191,8 @@ def _last_streams(
         other = blocks.get(number)
         read_block = Checkpoint.block if as_stored else canonical_block
         w = _weights([read_block(c, number) if other is None else other for c in checkpoints])
-        norms = list(zip(*(reading(c, number) for c in checkpoints), strict=True))
+        readings = [reading(c, number) for c in checkpoints] if as_stored else []
+        norms = list(zip(*readings, strict=True))
         for stream in streams:
             own, before = w | shared | stream.memory, stream.n
             for place, half in enumerate(halves):
