@@ -6,12 +6,11 @@ something else of the two are refused, and so is every setting that nobody knows
 
 import math
 from pathlib import Path
-from types import TracebackType
 from typing import Any, NamedTuple
 
 from torch import Tensor
 
-from transformer_nfn.checkpoints import CheckpointError, Entry, TensorFiles, read_json_file
+from transformer_nfn.checkpoints import CheckpointError, Closing, Entry, TensorFiles, read_json_file
 
 CONFIG, WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
 _PREFIX = "base_model.model."
@@ -57,7 +56,7 @@ class Module(NamedTuple):
     up: Tensor
 
 
-class Adapter:
+class Adapter(Closing):
     """An adapter on a disk. A context manager, since it holds a file open.
 
     Attributes:
@@ -120,17 +119,6 @@ class Adapter:
     def stored(self, name: str, module: Module) -> dict[str, Tensor]:
         """The two matrices by their names in the file."""
         return {name + _DOWN: module.down, name + _UP: module.up}
-
-    def __enter__(self) -> "Adapter":
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
 
     def close(self) -> None:
         """Close its file."""

@@ -6,6 +6,7 @@ from transformer_nfn.checkpoints.digests import Digests, canonical_json
 from transformer_nfn.checkpoints.errors import CheckpointError, UnreadableError
 from transformer_nfn.checkpoints.families import FAMILIES, load_family
 from transformer_nfn.checkpoints.family import Family, Matrix, Reader, WordPredictor, Writer, linear
+from transformer_nfn.checkpoints.files.closing import Closing
 from transformer_nfn.checkpoints.files.header import Entry, Header, read_header, read_json_object
 from transformer_nfn.checkpoints.files.places import read_json_file
 from transformer_nfn.checkpoints.files.tensors import TensorFiles
@@ -18,6 +19,7 @@ __all__ = [
     "Biases",
     "Checkpoint",
     "CheckpointError",
+    "Closing",
     "Digests",
     "Entry",
     "Family",

@@ -5,7 +5,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 import torch
@@ -23,6 +22,7 @@ from transformer_nfn.checkpoints.family import (
     WordPredictor,
     Writer,
 )
+from transformer_nfn.checkpoints.files.closing import Closing
 from transformer_nfn.checkpoints.files.places import Place
 from transformer_nfn.checkpoints.files.stored import StoredTensors
 from transformer_nfn.checkpoints.files.tensors import TensorFiles
@@ -64,7 +64,7 @@ class Head:
     after: Callable[[Tensor, Settings], Tensor] | None = None
 
 
-class Checkpoint:
+class Checkpoint(Closing):
     """An open checkpoint. A context manager, since it holds files open.
 
     Attributes:
@@ -198,15 +198,8 @@ class Checkpoint:
                     f"function"
                 )
 
-    def __enter__(self) -> "Checkpoint":
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def close(self) -> None:
+        """Close its files."""
         self.files.close()
 
     @property

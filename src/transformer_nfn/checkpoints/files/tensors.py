@@ -7,12 +7,12 @@ asked for, and a file that shrinks meanwhile is an error and not a crash.
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from types import TracebackType
 
 import torch
 from torch import Tensor
 
 from transformer_nfn.checkpoints.errors import CheckpointError, UnreadableError
+from transformer_nfn.checkpoints.files.closing import Closing
 from transformer_nfn.checkpoints.files.header import MAX_HEADER, Entry, Header, read_header
 from transformer_nfn.checkpoints.files.places import (
     File,
@@ -34,7 +34,7 @@ def _current_name(name: str) -> str:
     return stem + current if current and (not stem or stem.endswith(".")) else name
 
 
-class TensorFiles:
+class TensorFiles(Closing):
     """The tensors of one checkpoint. A context manager, since it holds files open.
 
     Attributes:
@@ -106,17 +106,6 @@ class TensorFiles:
                     f"{index} and its shards disagree on {len(wrong)} tensors, "
                     f"{wrong[0][:80]!r} first"
                 )
-
-    def __enter__(self) -> "TensorFiles":
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
 
     def close(self) -> None:
         """Close all files."""
