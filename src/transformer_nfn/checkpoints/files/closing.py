@@ -2,7 +2,10 @@
 
 from abc import ABC, abstractmethod
 from types import TracebackType
-from typing import Self
+from typing import TypeVar
+
+# Not typing.Self: beartype, which checks shapes and types in tests, takes it in classes only.
+SelfT = TypeVar("SelfT", bound="Closing")
 
 
 class Closing(ABC):
@@ -12,7 +15,7 @@ class Closing(ABC):
     def close(self) -> None:
         """Close what is open."""
 
-    def __enter__(self) -> Self:
+    def __enter__(self: SelfT) -> SelfT:
         return self
 
     def __exit__(
