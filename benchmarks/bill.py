@@ -12,7 +12,7 @@ The model, for `files` of `bytes` in all, of which `read` are read:
     comparison = pairs within one shape · a pair / cores
 
 Bandwidth, cores and the largest number of files of one shape are assumptions that can be set. No
-target but one: that the model tells the wall time of a run that was measured, within a factor 1.5.
+target but one: the model tells the processor time of a run it did not see within a factor 1.5.
 """
 
 import argparse
@@ -195,13 +195,16 @@ def bill(constants: Constants, case: Case) -> dict[str, float]:
 def check(home: Path, constants: Constants, count: int) -> dict[str, float]:
     """A run that the model did not see, in this process."""
     hub = plant(home / "check", count, templates(home / "kinds"))
-    size = sum(file.stat().st_size for file in hub.home.rglob("*.safetensors"))
-    begin = time.process_time()
-    Bulk(FingerprintTask(), [str(hub.home)], str(home / "check-out")).run(InProcess())
-    spent = time.process_time() - begin
-    case = Case("check", count, size, 1, 1e12, 1)
-    # Start-up of Ray is no part of it, and bytes of small files are in the time of a file.
-    told = 3600 * bill(constants, case)["core_hours"] - constants.start_cpu_s
+    turns = iter(("one", "two", "three"))
+
+    def run() -> None:
+        results = str(home / f"check-{next(turns)}")
+        Bulk(FingerprintTask(), [str(hub.home)], results).run(InProcess())
+
+    spent = cpu(run, 3)  # the fastest of three, as the constants are
+    # Start-up of Ray is no part of it, and the bytes of small files are in the time of a file.
+    told = 3600 * bill(constants, Case("check", count, 0, 1, 1e12, 1))["core_hours"]
+    told -= constants.start_cpu_s
     return {"check_cpu_s": spent, "check_told_s": told, "check_ratio": spent / told}
 
 
