@@ -56,7 +56,7 @@ def test_its_function(name: str, changes: dict[str, Any], tmp_path: Path) -> Non
 
 @pytest.mark.parametrize(("name", "changes"), [("t5", GATED), ("whisper", {})])
 def test_every_symmetry_of_both(name: str, changes: dict[str, Any], tmp_path: Path) -> None:
-    folder = make(name, tmp_path / "a", **changes)
+    folder = make(name, tmp_path / "a", **changes, **ONE_BLOCK[name])
     given = inputs(folder)
     before = outputs(exact(load(folder)), given)
     with Checkpoint(folder) as checkpoint:
