@@ -14,6 +14,7 @@ from transformer_nfn.cli.commands.dedup import dedup
 from transformer_nfn.cli.commands.families import families
 from transformer_nfn.cli.commands.fingerprint import fingerprint
 from transformer_nfn.cli.commands.inspect import inspect
+from transformer_nfn.cli.commands.kin import kin
 from transformer_nfn.cli.commands.nearest import nearest
 from transformer_nfn.cli.commands.rank import rank
 from transformer_nfn.cli.commands.reparam import reparam
@@ -37,6 +38,7 @@ app.command()(rank)
 app.command()(inspect)
 app.command()(families)
 app.command()(same)
+app.command()(kin)
 app.command()(reparam)
 app.command()(apply)
 app.command()(verify)

@@ -1,5 +1,15 @@
-"""Who comes from whom: fingerprints, copies in disguise, near copies, series of steps."""
+"""Who comes from whom: kin with a p-value, fingerprints, copies in disguise, series of steps."""
 
+from transformer_nfn.kinship.descent.comparing import (
+    LEVEL,
+    BlockKin,
+    Kin,
+    NetKin,
+    Relation,
+    kin,
+)
+from transformer_nfn.kinship.descent.counting import Closeness, Count
+from transformer_nfn.kinship.descent.picture import plot_blocks
 from transformer_nfn.kinship.distances import (
     COPY,
     NEAR,
@@ -20,18 +30,25 @@ from transformer_nfn.kinship.series import Audit, audit_series
 
 __all__ = [
     "COPY",
+    "LEVEL",
     "NEAR",
     "SEED",
     "WIDTH",
     "Audit",
+    "BlockKin",
+    "Closeness",
+    "Count",
     "Distance",
     "Duplicates",
     "Edge",
     "Fingerprint",
     "Forest",
     "Index",
+    "Kin",
     "Kinship",
     "Neighbour",
+    "NetKin",
+    "Relation",
     "Row",
     "Shelf",
     "Stack",
@@ -44,6 +61,8 @@ __all__ = [
     "fingerprint",
     "fingerprints",
     "group_copies",
+    "kin",
     "natural",
+    "plot_blocks",
     "plot_kin",
 ]

@@ -1,0 +1,153 @@
+"""`tnfn kin`: does this checkpoint come from that one?"""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from transformer_nfn.cli.checkpoints import (
+    Blocks,
+    ConfigFirst,
+    ConfigSecond,
+    FamilyFile,
+    Options,
+    OptionsFirst,
+    OptionsSecond,
+    Source,
+    check_picture,
+    open_checkpoint,
+)
+from transformer_nfn.cli.common import Json
+from transformer_nfn.cli.terminal import say, say_json
+
+if TYPE_CHECKING:
+    from transformer_nfn.kinship import BlockKin, Count, Kin
+
+#: Exit codes of `tnfn kin`; 1 and 2 are errors, of a file and of the command line.
+UNRELATED, NOT_COMPARABLE = 3, 4
+
+
+def kin(
+    first: Source,
+    second: Source,
+    plot: Annotated[
+        Path | None, typer.Option(help="A picture: blocks of the first against the second's.")
+    ] = None,
+    config_first: ConfigFirst = None,
+    config_second: ConfigSecond = None,
+    options: Options = None,
+    family: FamilyFile = None,
+    options_first: OptionsFirst = None,
+    options_second: OptionsSecond = None,
+    as_json: Json = False,
+) -> None:
+    """Ask whether one checkpoint comes from another, or both from one start, with a p-value.
+
+    Neurons, heads and coordinates of strangers are in no common order; those of a fine-tune keep
+    their numbers. Answers: copy, derived, shares a start, shares parts, unrelated as far as can be
+    seen, not comparable. p is the probability of as many kept numbers in strangers. Two runs from
+    one seed share their start. Exit code 0 for kin, 3 for unrelated, 4 if not comparable.
+
+    Example: tnfn kin tuned/ base/ --plot blocks.png
+    """
+    from transformer_nfn.kinship import Relation, plot_blocks
+    from transformer_nfn.kinship import kin as ask
+
+    check_picture(plot)
+    every = options or []
+    with (
+        open_checkpoint(first, config_first, [*every, *(options_first or [])], family) as ours,
+        open_checkpoint(second, config_second, [*every, *(options_second or [])], family) as theirs,
+    ):
+        encoder = ours.encoder.blocks if ours.encoder is not None else 0
+        with Blocks(ours.blocks + encoder, "blocks compared", disable=as_json) as progress:
+            found = ask(ours, theirs, progress)
+        names = ours.path.name, theirs.path.name
+    if plot is not None and any(net.blocks for net in found.networks):
+        plot_blocks(found, plot, *names)
+    if as_json:
+        say_json(facts(found))
+    else:
+        _show(found)
+    if found.relation is Relation.UNRELATED:
+        raise typer.Exit(UNRELATED)
+    if found.relation is Relation.NOT_COMPARABLE:
+        raise typer.Exit(NOT_COMPARABLE)
+
+
+def facts(found: "Kin") -> dict[str, Any]:
+    """The answer as plain data."""
+    return {
+        "answer": found.relation.value,
+        "reason": found.reason,
+        "log10_p": _log10(found.log10_p),
+        "networks": [
+            {
+                "name": net.name,
+                "stream": net.stream and _count(net.stream),
+                "stream_not_compared": net.reason,
+                "blocks": [_block(block) for block in net.blocks],
+            }
+            for net in found.networks
+        ],
+    }
+
+
+def _block(block: "BlockKin") -> dict[str, Any]:
+    return {
+        "first": block.number,
+        "second": block.other,
+        "log10_p": _log10(block.log10_p),
+        "difference": float(f"{block.difference:.4g}") if block.close else None,
+        "counts": [_count(one) for one in block.counts],
+    }
+
+
+def _count(one: "Count") -> dict[str, Any]:
+    return {
+        "units": one.units,
+        "of": one.what,
+        "tensor": one.tensor,
+        "kept": one.kept,
+        "log10_p": _log10(one.log10_p),
+    }
+
+
+def _log10(value: float) -> float:
+    return round(value, 2) + 0.0
+
+
+def _show(found: "Kin") -> None:
+    say(f"{found.relation.value}: {found.reason}")
+    say(f"p = {_power(found.log10_p)}")
+    for net in found.networks:
+        rows = [("block", "with", "keep their numbers", "p", "tensors differ by")]
+        if net.stream is not None:
+            rows.append(("stream", "", _kept(net.stream), _power(net.stream.log10_p), ""))
+        rows += [
+            (
+                str(block.number),
+                str(block.other),
+                _kept(block.telling),
+                _power(block.log10_p),
+                f"{block.difference:.2%}",
+            )
+            for block in net.blocks
+        ]
+        say("")
+        say(net.name)
+        widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+        for row in rows:
+            cells = (cell.ljust(width) for cell, width in zip(row, widths, strict=True))
+            say("  " + "  ".join(cells).rstrip())
+        if net.reason:
+            say(f"  the stream is not compared: {net.reason}")
+
+
+def _kept(one: "Count") -> str:
+    return f"{one.kept} of {one.units} {one.what}"
+
+
+def _power(log10_p: float) -> str:
+    """A probability that may be far below the smallest float."""
+    return f"{10**log10_p:.2g}" if log10_p > -3 else f"10^{log10_p:.0f}"

@@ -1,0 +1,1 @@
+"""Does this network come from that one, with an exact p-value."""

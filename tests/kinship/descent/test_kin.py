@@ -1,0 +1,270 @@
+"""Networks of known relation: what is said of them, and how often strangers are called kin."""
+
+import json
+import math
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+from torch import Tensor
+
+from benchmarks.material.families import make
+from tests.checkpoints import made
+from tests.cli.run import tnfn
+from transformer_nfn.checkpoints import Checkpoint
+from transformer_nfn.identity import apply_element, random_net_element
+from transformer_nfn.kinship import Kin, Relation, kin
+
+SIZES = {
+    "n_embd": 32, "n_inner": 128, "n_layer": 3, "n_head": 4, "vocab_size": 300, "n_positions": 64,
+}  # fmt: skip
+LLAMA = {
+    "hidden_size": 32, "intermediate_size": 96, "num_attention_heads": 8,
+    "num_key_value_heads": 4, "num_hidden_layers": 3, "vocab_size": 300,
+}  # fmt: skip
+
+
+def net(home: Path, seed: int = 0, **changes: Any) -> Path:
+    return made.save(made.model("gpt2", seed, **{**SIZES, **changes}), home)
+
+
+def asked(one: Path, two: Path) -> Kin:
+    with Checkpoint(one) as ours, Checkpoint(two) as theirs:
+        return kin(ours, theirs)
+
+
+def changed(folder: Path, out: Path, change: Callable[[str, Tensor], Tensor]) -> Path:
+    out.mkdir()
+    file = folder / "model.safetensors"
+    tensors = {name: change(name, value).contiguous() for name, value in load_file(file).items()}
+    save_file(tensors, out / "model.safetensors", {"format": "pt"})
+    (out / "config.json").write_text((folder / "config.json").read_text())
+    return out
+
+
+def noisy(size: float, seed: int = 1) -> Callable[[str, Tensor], Tensor]:
+    generator = torch.Generator().manual_seed(seed)
+
+    def change(name: str, value: Tensor) -> Tensor:
+        return value + size * value.std().nan_to_num(0.0) * torch.randn(
+            value.shape, generator=generator
+        )
+
+    return change
+
+
+@pytest.mark.parametrize("size", [0.05, 0.5, 1.0])
+def test_a_fine_tune_is_derived(size: float, tmp_path: Path) -> None:
+    base = net(tmp_path / "a")
+    found = asked(changed(base, tmp_path / "b", noisy(size)), base)
+    assert found.relation is Relation.DERIVED
+    assert found.log10_p < -400
+    [network] = found.networks
+    assert [block.other for block in network.blocks] == [0, 1, 2]
+    assert network.stream is not None
+    assert network.stream.kept == 32
+
+
+def test_strangers(tmp_path: Path) -> None:
+    found = asked(net(tmp_path / "a", 0), net(tmp_path / "b", 1))
+    assert found.relation is Relation.UNRELATED
+    assert found.log10_p > -3
+
+
+def test_p_is_valid_among_strangers(tmp_path: Path) -> None:
+    """Of 20 networks all pairs: at most as many below each level as the level says."""
+    small = {**SIZES, "n_layer": 2, "n_embd": 16, "n_inner": 32, "vocab_size": 60}
+    folders = [net(tmp_path / str(seed), seed, **small) for seed in range(20)]
+    opened = [Checkpoint(folder) for folder in folders]
+    logs = torch.tensor([kin(a, b).log10_p for a in opened for b in opened if a is not b])
+    for one in opened:
+        one.close()
+    for level in (0.3, 0.1, 0.01):
+        share = (logs <= math.log10(level)).double().mean().item()
+        assert share <= level + 3 * math.sqrt(level / len(logs)), level
+    assert (logs < 0).double().mean() > 0.02  # it is no test that never says anything
+
+
+@pytest.mark.parametrize("kind", ["float16", "bfloat16", "int8"])
+def test_a_copy_with_fewer_digits(kind: str, tmp_path: Path) -> None:
+    base = made.save(made.model("gpt2", n_embd=48, n_inner=512, vocab_size=400), tmp_path / "a")
+
+    def stored(name: str, value: Tensor) -> Tensor:
+        if kind != "int8":
+            return value.to(getattr(torch, kind))
+        if value.dim() < 2 or max(value.shape) < 400:
+            return value
+        step = value.abs().max() / 127
+        return (value / step).round() * step
+
+    found = asked(changed(base, tmp_path / "b", stored), base)
+    assert found.relation in (
+        {Relation.COPY} if kind != "int8" else {Relation.COPY, Relation.DERIVED}
+    )
+
+
+def test_a_light_fine_tune_is_no_copy(tmp_path: Path) -> None:
+    base = net(tmp_path / "a")
+    assert asked(changed(base, tmp_path / "b", noisy(0.002)), base).relation is Relation.DERIVED
+
+
+def cut(folder: Path, out: Path, kept: list[int]) -> Path:
+    """Some blocks of a GPT-2, renumbered."""
+    out.mkdir()
+    tensors = {}
+    for name, value in load_file(folder / "model.safetensors").items():
+        head, found, rest = name.partition(".h.")
+        number, _, end = rest.partition(".")
+        if found and int(number) in kept:
+            tensors[f"{head}.h.{kept.index(int(number))}.{end}"] = value
+        elif not found:
+            tensors[name] = value
+    save_file(tensors, out / "model.safetensors", {"format": "pt"})
+    config = json.loads((folder / "config.json").read_text())
+    (out / "config.json").write_text(json.dumps({**config, "n_layer": len(kept)}))
+    return out
+
+
+def test_blocks_that_were_left_out_are_seen_from_both_sides(tmp_path: Path) -> None:
+    base = net(tmp_path / "a", n_layer=6)
+    noise = changed(base, tmp_path / "n", noisy(0.2))
+    short = cut(noise, tmp_path / "b", [0, 2, 5])
+    found = asked(short, base)
+    assert found.relation is Relation.DERIVED
+    assert [block.other for block in found.networks[0].blocks] == [0, 2, 5]
+    back = asked(base, short)
+    assert back.relation is Relation.DERIVED
+    assert [block.is_kin for block in back.networks[0].blocks] == [
+        number in (0, 2, 5) for number in range(6)
+    ]
+
+
+def test_pruned_neurons_keep_their_order(tmp_path: Path) -> None:
+    base = net(tmp_path / "a")
+    kept = torch.randperm(128, generator=torch.Generator().manual_seed(3))[:90].sort().values
+
+    def pruned(name: str, value: Tensor) -> Tensor:
+        if ".mlp.c_fc" in name:
+            return value[..., kept]
+        return value[kept] if name.endswith("mlp.c_proj.weight") else value
+
+    other = changed(base, tmp_path / "b", pruned)
+    config = json.loads((other / "config.json").read_text())
+    (other / "config.json").write_text(json.dumps({**config, "n_inner": 90}))
+    found = asked(other, base)
+    assert found.relation is Relation.DERIVED
+    [neurons] = {one.kept for one in found.networks[0].blocks[0].counts if one.label == "a"}
+    assert neurons == 90
+
+
+def test_more_words_and_another_head_are_no_matter(tmp_path: Path) -> None:
+    base = net(tmp_path / "a")
+    more = torch.randn(17, 32)
+
+    def extended(name: str, value: Tensor) -> Tensor:
+        return torch.cat([value, more]) if name.endswith("wte.weight") else value
+
+    other = changed(base, tmp_path / "b", extended)
+    config = json.loads((other / "config.json").read_text())
+    (other / "config.json").write_text(json.dumps({**config, "vocab_size": 317}))
+    found = asked(other, base)
+    assert found.relation is Relation.DERIVED
+    assert found.networks[0].stream is not None
+    assert found.networks[0].stream.kept == 32
+
+
+def test_shared_words_alone_are_parts(tmp_path: Path) -> None:
+    base, other = net(tmp_path / "a"), load_file(net(tmp_path / "b", 1) / "model.safetensors")
+
+    def words(name: str, value: Tensor) -> Tensor:
+        return value if "wte" in name else other[name]
+
+    found = asked(changed(base, tmp_path / "c", words), base)
+    assert found.relation is Relation.PARTS
+    assert not any(block.is_kin for block in found.networks[0].blocks)
+
+
+def test_one_block_of_another_is_parts(tmp_path: Path) -> None:
+    base, other = net(tmp_path / "a"), load_file(net(tmp_path / "b", 1) / "model.safetensors")
+
+    def first(name: str, value: Tensor) -> Tensor:
+        return value if ".h.0." in name else other[name]
+
+    found = asked(changed(base, tmp_path / "c", first), base)
+    assert found.relation is Relation.PARTS
+    assert [block.is_kin for block in found.networks[0].blocks] == [True, False, False]
+
+
+def test_little_that_is_left_is_a_start(tmp_path: Path) -> None:
+    """Two that were trained far from one start: noise four times as large as what is left."""
+    base = net(tmp_path / "a", n_inner=512)
+    found = asked(changed(base, tmp_path / "b", noisy(4.0)), base)
+    assert found.relation is Relation.START
+    assert found.log10_p < -6
+
+
+@pytest.mark.parametrize("part", ["neurons", "heads"])
+def test_what_was_moved_is_not_seen_and_the_rest_is(part: str, tmp_path: Path) -> None:
+    base = made.save(made.model("llama", **LLAMA), tmp_path / "a")
+    with Checkpoint(base) as ours:
+        element = random_net_element(ours, torch.Generator().manual_seed(0), parts=[part])
+        other = apply_element(ours, element, tmp_path / "b")
+    found = asked(other, base)
+    assert found.relation is not Relation.UNRELATED
+    label = {"neurons": "a", "heads": "g"}[part]
+    moved = [one for one in found.networks[0].blocks[0].counts if one.label == label]
+    assert moved
+    assert all(one.log_p > math.log(1e-4) for one in moved)
+
+
+@pytest.mark.parametrize("family", ["mixtral", "t5", "gemma3_text", "albert", "whisper", "vit"])
+def test_every_family_is_read(family: str, tmp_path: Path) -> None:
+    base = make(family, tmp_path / "a", dtype=torch.float32)
+    found = asked(changed(base, tmp_path / "b", noisy(0.1)), base)
+    assert found.relation is not Relation.UNRELATED
+    assert found.log10_p < -6
+    assert asked(base, base).relation is Relation.COPY
+
+
+def test_rotary_coordinates_are_never_counted(tmp_path: Path) -> None:
+    base = made.save(made.model("llama", **LLAMA), tmp_path / "a")
+    counts = asked(base, base).networks[0].blocks[0].counts
+    assert {one.label for one in counts} == {"g", "m", "v", "a"}
+
+
+def test_streams_of_other_sizes(tmp_path: Path) -> None:
+    found = asked(net(tmp_path / "a"), net(tmp_path / "b", n_embd=40))
+    assert found.relation is Relation.NOT_COMPARABLE
+    assert "32 and 40" in found.reason
+
+
+def test_positions_by_a_formula_leave_the_stream_out(tmp_path: Path) -> None:
+    one, two = net(tmp_path / "a"), net(tmp_path / "b", 1)
+    table = torch.sin(torch.arange(64)[:, None] * torch.logspace(0, -3, 32))
+    fixed = [
+        changed(folder, tmp_path / name, lambda n, v: table if "wpe" in n else v)
+        for folder, name in ((one, "c"), (two, "d"))
+    ]
+    [network] = asked(*fixed).networks
+    assert network.stream is None
+    assert network.reason is not None
+    assert "wpe" in network.reason
+
+
+def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    base = net(tmp_path / "a")
+    other = changed(base, tmp_path / "b", noisy(0.1))
+    ended = tnfn(capsys, "kin", str(other), str(base), "--plot", str(tmp_path / "p.png"))
+    assert ended.code == 0
+    assert ended.out.startswith("derived: network: 3 of 3 blocks are kin")
+    assert "\n  2       2     128 of 128 hidden neurons of the MLP  10^-2" in ended.out
+    assert (tmp_path / "p.png").read_bytes().startswith(b"\x89PNG")
+    given = json.loads(tnfn(capsys, "kin", str(other), str(base), "--json").out)
+    assert given["answer"] == "derived"
+    assert given["log10_p"] < -400
+    assert given["networks"][0]["blocks"][1]["second"] == 1
+    assert tnfn(capsys, "kin", str(net(tmp_path / "c", 5)), str(base)).code == 3
+    assert tnfn(capsys, "kin", str(net(tmp_path / "d", n_embd=40)), str(base)).code == 4
