@@ -1,13 +1,7 @@
 """Who comes from whom: kin with a p-value, fingerprints, copies in disguise, series of steps."""
 
-from transformer_nfn.kinship.descent.comparing import (
-    LEVEL,
-    BlockKin,
-    Kin,
-    NetKin,
-    Relation,
-    kin,
-)
+from transformer_nfn.kinship.descent.answer import Kin, Relation, kin, kin_by_table
+from transformer_nfn.kinship.descent.comparing import LEVEL, BlockKin, NetKin
 from transformer_nfn.kinship.descent.counting import Closeness, Count
 from transformer_nfn.kinship.descent.picture import plot_blocks
 from transformer_nfn.kinship.distances import (
@@ -62,6 +56,7 @@ __all__ = [
     "fingerprints",
     "group_copies",
     "kin",
+    "kin_by_table",
     "natural",
     "plot_blocks",
     "plot_kin",

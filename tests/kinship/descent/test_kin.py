@@ -268,3 +268,73 @@ def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
     assert given["networks"][0]["blocks"][1]["second"] == 1
     assert tnfn(capsys, "kin", str(net(tmp_path / "c", 5)), str(base)).code == 3
     assert tnfn(capsys, "kin", str(net(tmp_path / "d", n_embd=40)), str(base)).code == 4
+
+
+def test_a_command_by_a_table(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    base = net(tmp_path / "a")
+    other = changed(base, tmp_path / "b", noisy(0.1))
+    for folder in (base, other):  # nobody knows what these are
+        (folder / "config.json").unlink()
+    table = tmp_path / "units.toml"
+    table.write_text(TABLE)
+    given = tnfn(capsys, "kin", str(other), str(base), "--units", str(table), "--json")
+    found = json.loads(given.out)
+    assert found["answer"] == "derived"
+    [network] = found["networks"]
+    assert network["stream"]["kept"] == 32
+    counts = {(one["of"], one["tensor"]): one for one in network["blocks"][1]["counts"]}
+    assert counts["neurons", "transformer.h.{}.mlp.c_fc.weight"]["kept"] == 128
+    assert counts["attention heads", "transformer.h.{}.attn.c_proj.weight"]["units"] == 4
+    assert counts["value", "transformer.h.{}.attn.c_proj.weight"]["kept"] == 32
+    assert ("_kind", "transformer.h.{}.attn.c_attn.weight") not in counts
+
+
+TABLE = """
+[network]
+"transformer.h.{}.mlp.c_fc.weight" = "x neurons"
+"transformer.h.{}.attn.c_attn.weight" = "x (_kind:3 h:4 value)"
+"transformer.h.{}.attn.c_proj.weight" = "(h:4 value) x"
+"transformer.wte.weight" = "words x"
+"""
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("[network", "units.toml"),
+        ("a = 1", "names of tensors"),
+        ("", "no network"),
+        ('[n]\n"h.{}.w" = "x neurons"', "has no h.0.w"),
+        ('[n]\n"transformer.h.{}.mlp.c_fc.weight" = "x (a"', "not of the form"),
+        ('[n]\n"transformer.h.{}.mlp.c_fc.weight" = "x )a"', "not of the form"),
+        ('[n]\n"transformer.h.{}.mlp.c_fc.weight" = "x ((a) b)"', "not of the form"),
+        ('[n]\n"transformer.h.{}.mlp.c_fc.weight" = "x x"', "not of the form"),
+        ('[n]\n"transformer.h.{}.mlp.c_fc.weight" = "x -"', "not of the form"),
+        ('[n]\n"transformer.h.{}.mlp.c_fc.weight" = "x y z"', "not 3 axes"),
+        ('[n]\n"transformer.h.{}.mlp.c_fc.weight" = "x (a b)"', "does not fit"),
+        ('[n]\n"transformer.h.{}.mlp.c_fc.weight" = "x (a:0 b)"', "does not fit"),
+        ('[n]\n"transformer.h.{}.mlp.c_fc.weight" = "x (a:7 b)"', "does not fit"),
+        ('[n]\n"transformer.h.{}.mlp.c_fc.weight" = "x a:127"', "does not fit"),
+        ('[n]\n"transformer.wte.weight" = "words y"', "no table"),
+        ('[n]\n"nothing" = "words x"', "no table"),
+    ],
+)
+def test_tables_that_do_not_fit(
+    text: str, said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    base = net(tmp_path / "a")
+    table = tmp_path / "units.toml"
+    table.write_text(text)
+    ended = tnfn(capsys, "kin", str(base), str(base), "--units", str(table))
+    assert ended.code == 1
+    assert said in ended.err
+    assert len(ended.err.splitlines()) == 1
+
+
+def test_quantised_tensors_are_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    save_file({"h.0.w": torch.ones(16, 16, dtype=torch.int8)}, tmp_path / "a.safetensors")
+    table = tmp_path / "units.toml"
+    table.write_text('[n]\n"h.{}.w" = "x neurons"')
+    ended = tnfn(capsys, "kin", *[str(tmp_path / "a.safetensors")] * 2, "--units", str(table))
+    assert ended.code == 1
+    assert "quantised" in ended.err

@@ -33,6 +33,13 @@ def kin(
     plot: Annotated[
         Path | None, typer.Option(help="A picture: blocks of the first against the second's.")
     ] = None,
+    units: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="TABLE.toml",
+            help="Which tensors have which units, for files that no family reads.",
+        ),
+    ] = None,
     config_first: ConfigFirst = None,
     config_second: ConfigSecond = None,
     options: Options = None,
@@ -50,19 +57,26 @@ def kin(
 
     Example: tnfn kin tuned/ base/ --plot blocks.png
     """
-    from transformer_nfn.kinship import Relation, plot_blocks
+    from transformer_nfn.checkpoints import TensorFiles
+    from transformer_nfn.kinship import Relation, kin_by_table, plot_blocks
     from transformer_nfn.kinship import kin as ask
 
     check_picture(plot)
-    every = options or []
-    with (
-        open_checkpoint(first, config_first, [*every, *(options_first or [])], family) as ours,
-        open_checkpoint(second, config_second, [*every, *(options_second or [])], family) as theirs,
-    ):
-        encoder = ours.encoder.blocks if ours.encoder is not None else 0
-        with Blocks(ours.blocks + encoder, "blocks compared", disable=as_json) as progress:
-            found = ask(ours, theirs, progress)
-        names = ours.path.name, theirs.path.name
+    if units is not None:
+        with TensorFiles(first) as one, TensorFiles(second) as two:
+            found = kin_by_table(one, two, units)
+            names = one.path.name, two.path.name
+    else:
+        every = options or []
+        firsts, seconds = [*every, *(options_first or [])], [*every, *(options_second or [])]
+        with (
+            open_checkpoint(first, config_first, firsts, family) as ours,
+            open_checkpoint(second, config_second, seconds, family) as theirs,
+        ):
+            encoder = ours.encoder.blocks if ours.encoder is not None else 0
+            with Blocks(ours.blocks + encoder, "blocks compared", disable=as_json) as progress:
+                found = ask(ours, theirs, progress)
+            names = ours.path.name, theirs.path.name
     if plot is not None and any(net.blocks for net in found.networks):
         plot_blocks(found, plot, *names)
     if as_json:
@@ -98,6 +112,7 @@ def _block(block: "BlockKin") -> dict[str, Any]:
         "first": block.number,
         "second": block.other,
         "log10_p": _log10(block.log10_p),
+        "cosine": round(block.cosine, 4),
         "difference": float(f"{block.difference:.4g}") if block.close else None,
         "counts": [_count(one) for one in block.counts],
     }
@@ -121,15 +136,20 @@ def _show(found: "Kin") -> None:
     say(f"{found.relation.value}: {found.reason}")
     say(f"p = {_power(found.log10_p)}")
     for net in found.networks:
-        rows = [("block", "with", "keep their numbers", "p", "tensors differ by")]
+        rows = [("block", "with", "keep their numbers", "p", "cosine", "differ by")]
         if net.stream is not None:
-            rows.append(("stream", "", _kept(net.stream), _power(net.stream.log10_p), ""))
+            seen = _kept(net.stream), _power(net.stream.log10_p)
+            close = ("", "")
+            if net.table is not None:
+                close = f"{net.table.cosine:.3f}", f"{net.table.difference:.2%}"
+            rows.append(("stream", "", *seen, *close))
         rows += [
             (
                 str(block.number),
                 str(block.other),
                 _kept(block.telling),
                 _power(block.log10_p),
+                f"{block.cosine:.3f}",
                 f"{block.difference:.2%}",
             )
             for block in net.blocks

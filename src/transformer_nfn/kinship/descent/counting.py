@@ -1,5 +1,6 @@
 """How many units of a block keep their numbers in a block of another network."""
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -53,7 +54,7 @@ class Count:
     @property
     def what(self) -> str:
         """What the units are, in words."""
-        return GLOSSARY.get(self.label, f"coordinates of the {self.label}").partition(",")[0]
+        return GLOSSARY.get(self.label, self.label).partition(",")[0]
 
 
 def comparable(ours: Sequence[View], theirs: Sequence[View]) -> list[tuple[View, View]]:
@@ -134,9 +135,13 @@ def closeness(one: Tensor, two: Tensor, eps: float) -> Closeness:
         two: In float32.
         eps: Of the coarser dtype that they were stored in.
     """
-    size = (one.norm() * two.norm()).clamp_min(1e-30)
-    cosine = ((one * two).sum() / size).item()
-    difference = ((one - two).norm() / two.norm().clamp_min(1e-30)).item()
+    exact = torch.float64  # a sum of millions in float32 is off by a thousandth
+    ours, theirs, both, apart = (
+        numbers.sum(dtype=exact).item()
+        for numbers in (one.square(), two.square(), one * two, (one - two).square())
+    )
+    cosine = both / max(math.sqrt(ours * theirs), 1e-300)
+    difference = math.sqrt(apart / max(theirs, 1e-300))
     quantised = one.dim() > 1 and (_few_values(one) or _few_values(two))
     return Closeness(cosine, difference, max(eps, _QUANTISED if quantised else 0.0))
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 
 from transformer_nfn.escaping import for_picture
-from transformer_nfn.kinship.descent.comparing import Kin
+from transformer_nfn.kinship.descent.answer import Kin
 
 #: A probability of 10^-60 and one of 10^-600 are shown alike.
 _LEAST = -60
