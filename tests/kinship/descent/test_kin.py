@@ -17,6 +17,7 @@ from tests.cli.run import tnfn
 from transformer_nfn.checkpoints import Checkpoint
 from transformer_nfn.identity import apply_element, random_net_element
 from transformer_nfn.kinship import Kin, Relation, kin
+from transformer_nfn.kinship.descent.chance import combined, log10
 
 SIZES = {
     "n_embd": 32, "n_inner": 128, "n_layer": 3, "n_head": 4, "vocab_size": 300, "n_positions": 64,
@@ -227,6 +228,32 @@ def test_every_family_is_read(family: str, tmp_path: Path) -> None:
     assert found.relation is not Relation.UNRELATED
     assert found.log10_p < -6
     assert asked(base, base).relation is Relation.COPY
+
+
+def test_words_of_an_encoder_and_a_decoder_count_once(tmp_path: Path) -> None:
+    base = make("t5", tmp_path / "a", dtype=torch.float32)
+    found = asked(changed(base, tmp_path / "b", noisy(0.1)), base)
+    encoder, decoder = found.networks
+    assert encoder.stream is not None
+    assert encoder.stream == decoder.stream
+    logs = [*encoder.log_ps, *decoder.log_ps, encoder.stream.log_p]
+    assert found.log10_p == pytest.approx(log10(combined(logs)))
+
+
+def test_blocks_that_were_grown_from_another_count_once(tmp_path: Path) -> None:
+    """Their orders are not independent, so their p-values may not be combined."""
+    base = net(tmp_path / "a")
+    tensors = load_file(base / "model.safetensors")
+
+    def grown(name: str, value: Tensor) -> Tensor:
+        return tensors[name.replace(".h.2.", ".h.0.")].clone()
+
+    other = changed(base, tmp_path / "b", grown)
+    [network] = asked(other, net(tmp_path / "c", 1)).networks
+    assert network.twins == ((0, 2),)
+    assert len(network.log_ps) == 2
+    [network] = asked(base, other).networks
+    assert network.twins == ()
 
 
 def test_rotary_coordinates_are_never_counted(tmp_path: Path) -> None:

@@ -45,7 +45,7 @@ class Kin:
     @property
     def log10_p(self) -> float:
         """The logarithm of the p-value, to the base 10."""
-        return log10(combined([net.log_p for net in self.networks]))
+        return log10(_log_p(self.networks))
 
 
 def kin(ours: Checkpoint, theirs: Checkpoint, progress: Callable[[int], None] | None = None) -> Kin:
@@ -101,7 +101,7 @@ def answer(networks: tuple[NetKin, ...]) -> Kin:
         return Kin(
             Relation.NOT_COMPARABLE, f"no block has units of the same numbers; {said}", networks
         )
-    if combined([net.log_p for net in networks]) >= math.log(LEVEL):
+    if _log_p(networks) >= math.log(LEVEL):
         said = "no more units keep their numbers than do in strangers"
         return Kin(Relation.UNRELATED, said, networks)
     said = "; ".join(_told(net) for net in networks)
@@ -115,6 +115,16 @@ def answer(networks: tuple[NetKin, ...]) -> Kin:
     if all(net.is_copy for net in networks):
         return Kin(Relation.COPY, f"tensors differ by their digits only; {said}", networks)
     return Kin(Relation.DERIVED, said, networks)
+
+
+def _log_p(networks: Sequence[NetKin]) -> float:
+    """The logarithm of the p-value of all blocks and streams.
+
+    They have orders of their own, but an encoder and a decoder that share their words have one
+    order of the stream.
+    """
+    streams = {net.stream.tensor: net.stream.log_p for net in networks if net.stream is not None}
+    return combined([*(log for net in networks for log in net.log_ps), *streams.values()])
 
 
 def _shares_table(net: NetKin) -> bool:

@@ -1,15 +1,16 @@
 """Two networks side by side: units that keep their numbers, block by block."""
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import combinations
 from statistics import median
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from transformer_nfn.kinship.descent.chance import combined, log10, log_fixed_points, smallest
+from transformer_nfn.kinship.descent.chance import log10, log_fixed_points, smallest
 from transformer_nfn.kinship.descent.counting import (
     Closeness,
     Count,
@@ -20,7 +21,7 @@ from transformer_nfn.kinship.descent.counting import (
     thin,
 )
 from transformer_nfn.kinship.descent.networks import Network
-from transformer_nfn.kinship.descent.units import nearest
+from transformer_nfn.kinship.descent.units import View, nearest
 
 #: What is called kin is less likely than this among strangers.
 LEVEL = 1e-6
@@ -89,6 +90,8 @@ class NetKin:
         table: How near that writer is, in the rows that both have.
         same_table: Whether it is a copy, with all its rows.
         reason: Why the stream is not compared, if it is not.
+        twins: Blocks of A that are kin to each other, as in a network that was grown: their orders
+            are not independent.
     """
 
     name: str
@@ -98,12 +101,14 @@ class NetKin:
     table: Closeness | None = None
     same_table: bool = True
     reason: str | None = None
+    twins: tuple[tuple[int, ...], ...] = ()
 
     @property
-    def log_p(self) -> float:
-        """The logarithm of the p-value of all blocks and of the stream, which are independent."""
-        stream = [] if self.stream is None else [self.stream.log_p]
-        return combined([*(block.log_p for block in self.blocks), *stream])
+    def log_ps(self) -> list[float]:
+        """Logarithms of p-values that are independent: of blocks, of twins the smallest."""
+        alone = set(range(len(self.blocks))).difference(*self.twins)
+        groups = [*self.twins, *((number,) for number in sorted(alone))]
+        return [smallest([self.blocks[i].log_p for i in group], len(group)) for group in groups]
 
     @property
     def is_copy(self) -> bool:
@@ -135,17 +140,12 @@ def compare(ours: Network, theirs: Network, done: Callable[[], None]) -> NetKin:
     for number in range(theirs.blocks) if pairs else ():
         tensors = theirs.tensors(number)
         theirs_thin.append([thin(m, o, tensors[o.tensor], ours=False) for m, o in looks])
-    blocks = []
+    blocks, ours_thin = [], []
     for number in range(ours.blocks) if pairs else ():
         tensors = ours.tensors(number)
         mine = [thin(m, o, tensors[m.tensor], ours=True) for m, o in looks]
-        tried = tuple(
-            min(
-                count(m, o, one, two).log_p
-                for (m, o), one, two in zip(looks, mine, other, strict=True)
-            )
-            for other in theirs_thin
-        )
+        ours_thin.append(mine)
+        tried = tuple(_look(looks, mine, other) for other in theirs_thin)
         best = min(tried)
         # Where nothing is seen, the block as deep as this one.
         deep = number * theirs.blocks // ours.blocks
@@ -164,7 +164,29 @@ def compare(ours: Network, theirs: Network, done: Callable[[], None]) -> NetKin:
         copied = whole and all(one.is_copy for one in close)
         blocks.append(BlockKin(number, other, counts, log_p, tried, close, copied))
         done()
-    return NetKin(ours.name, tuple(blocks), theirs.blocks, *_stream(ours, theirs))
+    twins = _twins(looks, ours_thin)
+    return NetKin(ours.name, tuple(blocks), theirs.blocks, *_stream(ours, theirs), twins)
+
+
+_Looks = Sequence[tuple[View, View]]
+
+
+def _look(looks: _Looks, ours: Sequence[Tensor], theirs: Sequence[Tensor]) -> float:
+    """The logarithm of the smallest p-value of two blocks, by some of their units."""
+    every = zip(looks, ours, theirs, strict=True)
+    return min(count(m, o, one, two).log_p for (m, o), one, two in every)
+
+
+def _twins(looks: _Looks, blocks: Sequence[Sequence[Tensor]]) -> tuple[tuple[int, ...], ...]:
+    """Groups of blocks of one network that are kin to each other."""
+    own = [(mine, mine) for mine, _ in looks]
+    limit = math.log(LEVEL / max(len(blocks) ** 2 * len(looks), 1))
+    group = list(range(len(blocks)))
+    for i, j in combinations(range(len(blocks)), 2):
+        if group[i] != group[j] and _look(own, blocks[i], blocks[j]) < limit:
+            group = [group[i] if one == group[j] else one for one in group]
+    members = ([i for i, one in enumerate(group) if one == name] for name in sorted(set(group)))
+    return tuple(tuple(some) for some in members if len(some) > 1)
 
 
 def _stream(
