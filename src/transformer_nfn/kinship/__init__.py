@@ -1,8 +1,9 @@
 """Who comes from whom: kin with a p-value, fingerprints, copies in disguise, series of steps."""
 
 from transformer_nfn.kinship.descent.answer import Kin, Relation, kin, kin_by_table
-from transformer_nfn.kinship.descent.comparing import LEVEL, BlockKin, NetKin
-from transformer_nfn.kinship.descent.counting import Closeness, Count
+from transformer_nfn.kinship.descent.closeness import Closeness
+from transformer_nfn.kinship.descent.comparing import LEVEL, BlockKin, NetKin, Stream
+from transformer_nfn.kinship.descent.counting import Count
 from transformer_nfn.kinship.descent.picture import plot_blocks
 from transformer_nfn.kinship.distances import (
     COPY,
@@ -46,6 +47,7 @@ __all__ = [
     "Row",
     "Shelf",
     "Stack",
+    "Stream",
     "audit_series",
     "check_choice",
     "copy_limit",

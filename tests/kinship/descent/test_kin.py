@@ -3,21 +3,33 @@
 import json
 import math
 from collections.abc import Callable
+from itertools import combinations
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+import transformers
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from benchmarks.material.families import make
 from tests.checkpoints import made
 from tests.cli.run import tnfn
-from transformer_nfn.checkpoints import Checkpoint
+from transformer_nfn.checkpoints import Checkpoint, TensorFiles
 from transformer_nfn.identity import apply_element, random_net_element
-from transformer_nfn.kinship import Kin, Relation, kin
-from transformer_nfn.kinship.descent.chance import combined, log10
+from transformer_nfn.kinship import (
+    BlockKin,
+    Count,
+    Kin,
+    NetKin,
+    Relation,
+    Stream,
+    kin,
+    kin_by_table,
+)
+from transformer_nfn.kinship.descent.answer import total_log_p
+from transformer_nfn.kinship.descent.chance import combined, log_fixed_points
 
 SIZES = {
     "n_embd": 32, "n_inner": 128, "n_layer": 3, "n_head": 4, "vocab_size": 300, "n_positions": 64,
@@ -66,7 +78,8 @@ def test_a_fine_tune_is_derived(size: float, tmp_path: Path) -> None:
     [network] = found.networks
     assert [block.other for block in network.blocks] == [0, 1, 2]
     assert network.stream is not None
-    assert network.stream.kept == 32
+    assert network.stream.count.kept == 32
+    assert network.stream.doubt is not None  # positions are alike too, which a formula would make
 
 
 def test_strangers(tmp_path: Path) -> None:
@@ -89,27 +102,47 @@ def test_p_is_valid_among_strangers(tmp_path: Path) -> None:
     assert (logs < 0).double().mean() > 0.02  # it is no test that never says anything
 
 
-@pytest.mark.parametrize("kind", ["float16", "bfloat16", "int8"])
+DIGITS = ["float16", "bfloat16", "int8 of the whole", "int8 of each row", "int8 of each column"]
+
+
+@pytest.mark.parametrize("kind", DIGITS)
 def test_a_copy_with_fewer_digits(kind: str, tmp_path: Path) -> None:
-    base = made.save(made.model("gpt2", n_embd=48, n_inner=512, vocab_size=400), tmp_path / "a")
+    base = made.save(made.model("gpt2", n_embd=384, n_inner=512, vocab_size=400), tmp_path / "a")
 
     def stored(name: str, value: Tensor) -> Tensor:
-        if kind != "int8":
+        if not kind.startswith("int8"):
             return value.to(getattr(torch, kind))
-        if value.dim() < 2 or max(value.shape) < 400:
+        if value.dim() < 2 or min(value.shape) < 384:
             return value
-        step = value.abs().max() / 127
+        over = {"whole": (0, 1), "row": (1,), "column": (0,)}[kind.split()[-1]]
+        step = value.abs().amax(dim=over, keepdim=True) / 127
         return (value / step).round() * step
 
-    found = asked(changed(base, tmp_path / "b", stored), base)
-    assert found.relation in (
-        {Relation.COPY} if kind != "int8" else {Relation.COPY, Relation.DERIVED}
-    )
+    other = changed(base, tmp_path / "b", stored)
+    assert asked(other, base).relation is Relation.COPY
+    assert asked(base, other).relation is Relation.COPY
 
 
-def test_a_light_fine_tune_is_no_copy(tmp_path: Path) -> None:
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("stored", [torch.float32, torch.bfloat16])
+def test_a_light_fine_tune_is_no_copy(
+    dtype: torch.dtype, stored: torch.dtype, tmp_path: Path
+) -> None:
     base = net(tmp_path / "a")
-    assert asked(changed(base, tmp_path / "b", noisy(0.002)), base).relation is Relation.DERIVED
+    noise = noisy(0.004)
+    tuned = changed(base, tmp_path / "b", lambda name, value: noise(name, value).to(dtype))
+    base = changed(base, tmp_path / "c", lambda name, value: value.to(stored))
+    assert asked(tuned, base).relation is Relation.DERIVED
+
+
+@pytest.mark.parametrize("part", ["ln_f.weight", "wpe.weight", "h.1.ln_2.bias"])
+def test_a_copy_is_a_copy_of_all(part: str, tmp_path: Path) -> None:
+    base = net(tmp_path / "a")
+    noise = noisy(1.0)
+    other = changed(base, tmp_path / "b", lambda n, v: noise(n, v) if n.endswith(part) else v)
+    found = asked(other, base)
+    assert found.relation is Relation.DERIVED
+    assert part in found.reason
 
 
 def cut(folder: Path, out: Path, kept: list[int]) -> Path:
@@ -157,8 +190,28 @@ def test_pruned_neurons_keep_their_order(tmp_path: Path) -> None:
     (other / "config.json").write_text(json.dumps({**config, "n_inner": 90}))
     found = asked(other, base)
     assert found.relation is Relation.DERIVED
-    [neurons] = {one.kept for one in found.networks[0].blocks[0].counts if one.label == "a"}
-    assert neurons == 90
+    neurons = [one for one in found.networks[0].blocks[0].counts if one.label == "a"]
+    assert {(one.kept, one.ordered) for one in neurons} == {(90, True)}
+
+
+def test_pruned_heads_and_neurons_are_derived(tmp_path: Path) -> None:
+    """No tensor of a block has the shape that it had."""
+    base = made.save(made.model("llama", **LLAMA), tmp_path / "a")
+
+    def pruned(name: str, value: Tensor) -> Tensor:
+        if name.endswith(("gate_proj.weight", "up_proj.weight")):
+            return value[:70]
+        if name.endswith("down_proj.weight"):
+            return value[:, :70]
+        if name.endswith(("q_proj.weight", "k_proj.weight", "v_proj.weight")):
+            return value[: len(value) * 3 // 4]
+        return value[:, : 32 * 3 // 4] if name.endswith("o_proj.weight") else value
+
+    other = changed(base, tmp_path / "b", pruned)
+    config = json.loads((other / "config.json").read_text())
+    sizes = {"intermediate_size": 70, "num_attention_heads": 6, "num_key_value_heads": 3}
+    (other / "config.json").write_text(json.dumps({**config, **sizes, "head_dim": 4}))
+    assert asked(other, base).relation is Relation.DERIVED
 
 
 def test_more_words_and_another_head_are_no_matter(tmp_path: Path) -> None:
@@ -174,7 +227,7 @@ def test_more_words_and_another_head_are_no_matter(tmp_path: Path) -> None:
     found = asked(other, base)
     assert found.relation is Relation.DERIVED
     assert found.networks[0].stream is not None
-    assert found.networks[0].stream.kept == 32
+    assert found.networks[0].stream.count.kept == 32
 
 
 def test_shared_words_alone_are_parts(tmp_path: Path) -> None:
@@ -230,30 +283,97 @@ def test_every_family_is_read(family: str, tmp_path: Path) -> None:
     assert asked(base, base).relation is Relation.COPY
 
 
-def test_words_of_an_encoder_and_a_decoder_count_once(tmp_path: Path) -> None:
-    base = make("t5", tmp_path / "a", dtype=torch.float32)
-    found = asked(changed(base, tmp_path / "b", noisy(0.1)), base)
-    encoder, decoder = found.networks
-    assert encoder.stream is not None
-    assert encoder.stream == decoder.stream
-    logs = [*encoder.log_ps, *decoder.log_ps, encoder.stream.log_p]
-    assert found.log10_p == pytest.approx(log10(combined(logs)))
+#: As `transformers` initialises them: positions by a formula, tied tables, everything.
+OWN = {
+    "whisper": {"d_model": 64, "encoder_layers": 2, "decoder_layers": 2, "vocab_size": 90,
+                "encoder_attention_heads": 4, "decoder_attention_heads": 4, "pad_token_id": 0,
+                "encoder_ffn_dim": 96, "decoder_ffn_dim": 96, "num_mel_bins": 8,
+                "max_source_positions": 40, "max_target_positions": 40, "bos_token_id": 1,
+                "eos_token_id": 2, "decoder_start_token_id": 1},
+    "t5": {"d_model": 64, "d_kv": 16, "d_ff": 96, "num_layers": 2, "num_heads": 4,
+           "vocab_size": 90, "decoder_start_token_id": 0},
+    "mixtral": {"hidden_size": 64, "intermediate_size": 48, "num_hidden_layers": 2,
+                "num_attention_heads": 4, "num_key_value_heads": 2, "num_local_experts": 4,
+                "vocab_size": 90},
+    "distilbert": {"dim": 64, "hidden_dim": 96, "n_layers": 2, "n_heads": 4, "vocab_size": 60,
+                   "max_position_embeddings": 100, "sinusoidal_pos_embds": True},
+    "gpt2": {"n_embd": 64, "n_layer": 2, "n_head": 4, "vocab_size": 50, "n_positions": 90},
+}  # fmt: skip
+CLASSES = {
+    "whisper": "WhisperForConditionalGeneration", "t5": "T5ForConditionalGeneration",
+    "mixtral": "MixtralForCausalLM", "distilbert": "DistilBertForMaskedLM",
+    "gpt2": "GPT2LMHeadModel",
+}  # fmt: skip
 
 
-def test_blocks_that_were_grown_from_another_count_once(tmp_path: Path) -> None:
+@pytest.mark.parametrize("family", OWN)
+def test_strangers_of_every_kind(family: str, tmp_path: Path) -> None:
+    cls = getattr(transformers, CLASSES[family])
+    folders = []
+    for seed in range(4):
+        torch.manual_seed(seed)
+        folders.append(made.save(cls(cls.config_class(**OWN[family])), tmp_path / str(seed)))
+    for one, two in combinations(folders, 2):
+        found = asked(one, two)
+        assert found.relation is Relation.UNRELATED, found.reason
+        assert found.log10_p > -3
+
+
+def zeros(*counts: int, name: str = "network", doubt: str | None = None) -> NetKin:
+    """What was seen of a network of blocks with so many kept units, and four coordinates."""
+    blocks = tuple(
+        BlockKin(i, i, (), log_fixed_points(kept), (), (), False) for i, kept in enumerate(counts)
+    )
+    count = Count("x", "words", 4, 64, False, 0.0, log_fixed_points(4))
+    stream = Stream(count, None, False, doubt)
+    return NetKin(name, blocks, len(blocks), stream, None, ())
+
+
+def test_what_is_counted_once() -> None:
+    encoder, decoder = zeros(5, 1, name="encoder"), zeros(2, name="decoder")
+    stream = log_fixed_points(4) + math.log(2)  # the smaller of two that may be one
+    logs = [log_fixed_points(5), log_fixed_points(1), log_fixed_points(2), stream]
+    assert total_log_p((encoder, decoder), ()) == pytest.approx(combined(logs))
+    twins = (("encoder", 0), ("decoder", 0))
+    logs = [log_fixed_points(5) + math.log(2), log_fixed_points(1), stream]
+    assert total_log_p((encoder, decoder), (twins,)) == pytest.approx(combined(logs))
+    doubted = zeros(5, 1, doubt="a formula")
+    logs = [log_fixed_points(5), log_fixed_points(1)]
+    assert total_log_p((doubted,), ()) == pytest.approx(combined(logs))
+
+
+@pytest.mark.parametrize("neurons", [128, 6])
+def test_blocks_that_were_grown_from_another_count_once(neurons: int, tmp_path: Path) -> None:
     """Their orders are not independent, so their p-values may not be combined."""
-    base = net(tmp_path / "a")
+    base = net(tmp_path / "a", n_inner=neurons)
     tensors = load_file(base / "model.safetensors")
 
     def grown(name: str, value: Tensor) -> Tensor:
         return tensors[name.replace(".h.2.", ".h.0.")].clone()
 
     other = changed(base, tmp_path / "b", grown)
-    [network] = asked(other, net(tmp_path / "c", 1)).networks
-    assert network.twins == ((0, 2),)
-    assert len(network.log_ps) == 2
-    [network] = asked(base, other).networks
-    assert network.twins == ()
+    found = asked(other, net(tmp_path / "c", 1, n_inner=neurons))
+    assert found.twins == ((("network", 0), ("network", 2)),)
+    assert asked(base, other).twins == ()
+
+
+def test_experts_that_were_made_of_one_do_not_make_strangers_kin(tmp_path: Path) -> None:
+    """Eight copies of one MLP with some noise: what is kept in one is kept in all."""
+    logs = []
+    for seed in range(12):
+        folders = []
+        for own in (2 * seed, 2 * seed + 1):
+            folder = make("mixtral", tmp_path / f"{own}", dtype=torch.float32, seed=own)
+            folders.append(changed(folder, tmp_path / f"{own}-up", upcycled(noisy(0.1, own))))
+        logs.append(asked(*folders).log10_p)
+    assert min(logs) > -3
+
+
+def upcycled(noise: Callable[[str, Tensor], Tensor]) -> Callable[[str, Tensor], Tensor]:
+    def change(name: str, value: Tensor) -> Tensor:
+        return noise(name, value[:1].expand_as(value)) if ".experts." in name else value
+
+    return change
 
 
 def test_rotary_coordinates_are_never_counted(tmp_path: Path) -> None:
@@ -268,17 +388,33 @@ def test_streams_of_other_sizes(tmp_path: Path) -> None:
     assert "32 and 40" in found.reason
 
 
-def test_positions_by_a_formula_leave_the_stream_out(tmp_path: Path) -> None:
-    one, two = net(tmp_path / "a"), net(tmp_path / "b", 1)
+@pytest.mark.parametrize("rows", [64, 40])
+@pytest.mark.parametrize("trained", [0.0, 0.5])
+def test_positions_by_a_formula_leave_the_stream_out(
+    rows: int, trained: float, tmp_path: Path
+) -> None:
+    """Also if they are of another length, and were trained from there."""
     table = torch.sin(torch.arange(64)[:, None] * torch.logspace(0, -3, 32))
-    fixed = [
-        changed(folder, tmp_path / name, lambda n, v: table if "wpe" in n else v)
-        for folder, name in ((one, "c"), (two, "d"))
-    ]
-    [network] = asked(*fixed).networks
-    assert network.stream is None
-    assert network.reason is not None
-    assert "wpe" in network.reason
+    folders = []
+    for seed, length in ((0, 64), (1, rows)):
+        folder = net(tmp_path / f"{seed}", seed, n_positions=length)
+        noise = trained * torch.randn(length, 32, generator=torch.Generator().manual_seed(seed))
+        fixed = table[:length] + noise
+        folders.append(
+            changed(folder, tmp_path / f"{seed}-f", lambda n, v, t=fixed: t if "wpe" in n else v)
+        )
+    [network] = asked(*folders).networks
+    assert network.stream is not None
+    assert network.stream.doubt is not None
+    assert "wpe" in network.stream.doubt
+
+
+def test_words_alone_by_a_table_are_parts(tmp_path: Path) -> None:
+    base = net(tmp_path / "a")
+    table = tmp_path / "units.toml"
+    table.write_text('[network]\n"transformer.wte.weight" = "words x"')
+    with TensorFiles(base) as one, TensorFiles(base) as two:
+        assert kin_by_table(one, two, table).relation is Relation.PARTS
 
 
 def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -287,7 +423,7 @@ def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
     ended = tnfn(capsys, "kin", str(other), str(base), "--plot", str(tmp_path / "p.png"))
     assert ended.code == 0
     assert ended.out.startswith("derived: network: 3 of 3 blocks are kin")
-    assert "\n  2       2     128 of 128 hidden neurons of the MLP  10^-2" in ended.out
+    assert "2     128 of 128 hidden neurons of the MLP keep their number  10^-100" in ended.out
     assert (tmp_path / "p.png").read_bytes().startswith(b"\x89PNG")
     given = json.loads(tnfn(capsys, "kin", str(other), str(base), "--json").out)
     assert given["answer"] == "derived"
@@ -344,6 +480,9 @@ TABLE = """
         ('[n]\n"transformer.h.{}.mlp.c_fc.weight" = "x a:127"', "does not fit"),
         ('[n]\n"transformer.wte.weight" = "words y"', "no table"),
         ('[n]\n"nothing" = "words x"', "no table"),
+        ('[n]\n"transformer.h.{}.mlp.c_fc.weight" = "x neurons:1234567890123"', "not of the form"),
+        ('[n]\n"transformer.wte.weight" = "w x"\n[m]\n"transformer.wte.weight" = "w x"', "twice"),
+        (f"a = {'[' * 5000}{']' * 5000}", "units.toml"),
     ],
 )
 def test_tables_that_do_not_fit(
@@ -365,3 +504,7 @@ def test_quantised_tensors_are_refused(tmp_path: Path, capsys: pytest.CaptureFix
     ended = tnfn(capsys, "kin", *[str(tmp_path / "a.safetensors")] * 2, "--units", str(table))
     assert ended.code == 1
     assert "quantised" in ended.err
+    save_file({"h.0.w": torch.ones(16, 0)}, tmp_path / "a.safetensors")
+    ended = tnfn(capsys, "kin", *[str(tmp_path / "a.safetensors")] * 2, "--units", str(table))
+    assert ended.code == 1
+    assert "empty" in ended.err

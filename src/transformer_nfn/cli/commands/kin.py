@@ -95,10 +95,12 @@ def facts(found: "Kin") -> dict[str, Any]:
         "answer": found.relation.value,
         "reason": found.reason,
         "log10_p": _log10(found.log10_p),
+        "blocks_that_count_once": [[list(name) for name in group] for group in found.twins],
         "networks": [
             {
                 "name": net.name,
-                "stream": net.stream and _count(net.stream),
+                "stream": net.stream
+                and {**_count(net.stream.count), "not_counted_in_p": net.stream.doubt},
                 "stream_not_compared": net.reason,
                 "blocks": [_block(block) for block in net.blocks],
             }
@@ -134,15 +136,15 @@ def _log10(value: float) -> float:
 
 def _show(found: "Kin") -> None:
     say(f"{found.relation.value}: {found.reason}")
-    say(f"p = {_power(found.log10_p)}")
+    say(f"p at most {_power(found.log10_p)}")
     for net in found.networks:
-        rows = [("block", "with", "keep their numbers", "p", "cosine", "differ by")]
-        if net.stream is not None:
-            seen = _kept(net.stream), _power(net.stream.log10_p)
-            close = ("", "")
-            if net.table is not None:
-                close = f"{net.table.cosine:.3f}", f"{net.table.difference:.2%}"
-            rows.append(("stream", "", *seen, *close))
+        rows = [("block", "with", "units", "p", "cosine", "differ by")]
+        if (stream := net.stream) is not None:
+            p = _power(stream.count.log10_p) if stream.doubt is None else "not counted"
+            close = "", ""
+            if stream.close is not None:
+                close = f"{stream.close.cosine:.3f}", f"{stream.close.difference:.2%}"
+            rows.append(("stream", "", _kept(stream.count), p, *close))
         rows += [
             (
                 str(block.number),
@@ -150,7 +152,7 @@ def _show(found: "Kin") -> None:
                 _kept(block.telling),
                 _power(block.log10_p),
                 f"{block.cosine:.3f}",
-                f"{block.difference:.2%}",
+                f"{block.difference:.2%}" if block.close else "",
             )
             for block in net.blocks
         ]
@@ -162,12 +164,17 @@ def _show(found: "Kin") -> None:
             say("  " + "  ".join(cells).rstrip())
         if net.reason:
             say(f"  the stream is not compared: {net.reason}")
+        if stream is not None and stream.doubt:
+            say(f"  the stream is not counted in p: {stream.doubt}")
 
 
 def _kept(one: "Count") -> str:
-    return f"{one.kept} of {one.units} {one.what}"
+    what = "order" if one.ordered else "number"
+    return f"{one.kept} of {one.units} {one.what} keep their {what}"
 
 
 def _power(log10_p: float) -> str:
-    """A probability that may be far below the smallest float."""
+    """A probability; below 10^-100 nobody means it."""
+    if log10_p < -100:
+        return "10^-100"
     return f"{10**log10_p:.2g}" if log10_p > -3 else f"10^{log10_p:.0f}"

@@ -8,13 +8,15 @@ from itertools import count
 from pathlib import Path
 
 from transformer_nfn.checkpoints import Checkpoint, TensorFiles
-from transformer_nfn.kinship.descent.chance import combined, log10
-from transformer_nfn.kinship.descent.comparing import LEVEL, NetKin, compare
+from transformer_nfn.kinship.descent.chance import combined, log10, smallest
+from transformer_nfn.kinship.descent.closeness import is_copy
+from transformer_nfn.kinship.descent.comparing import LEVEL, NEAR, NetKin, compare
 from transformer_nfn.kinship.descent.networks import Network, networks_of
 from transformer_nfn.kinship.descent.tables import networks_by_table, read_table
+from transformer_nfn.kinship.descent.twins import find_twins
 
-#: Where tensors have a cosine below this, hardly more than a start is left of what they shared.
-NEAR = 0.3
+#: So many tensors are named one by one.
+_NAMED = 3
 
 
 class Relation(Enum):
@@ -35,17 +37,22 @@ class Kin:
     Attributes:
         relation: In a word.
         reason: In a sentence.
+        log_p: The logarithm of the p-value of all blocks and streams.
         networks: What was seen.
+        twins: Blocks of A that are kin to each other, by network and number: their orders are not
+            independent, so they count once.
     """
 
     relation: Relation
     reason: str
+    log_p: float
     networks: tuple[NetKin, ...] = field(repr=False)
+    twins: tuple[tuple[tuple[str, int], ...], ...]
 
     @property
     def log10_p(self) -> float:
-        """The logarithm of the p-value, to the base 10."""
-        return log10(_log_p(self.networks))
+        """The same to the base 10."""
+        return log10(self.log_p)
 
 
 def kin(ours: Checkpoint, theirs: Checkpoint, progress: Callable[[int], None] | None = None) -> Kin:
@@ -56,7 +63,8 @@ def kin(ours: Checkpoint, theirs: Checkpoint, progress: Callable[[int], None] | 
         theirs: B.
         progress: Called with the number of blocks of A that are compared.
     """
-    return _kin(networks_of(ours), networks_of(theirs), progress)
+    files = ours.files, theirs.files
+    return _kin(networks_of(ours), networks_of(theirs), progress, files)
 
 
 def kin_by_table(
@@ -75,13 +83,15 @@ def kin_by_table(
         progress: As for `kin`.
     """
     axes = read_table(table)
-    return _kin(networks_by_table(ours, axes), networks_by_table(theirs, axes), progress)
+    networks = networks_by_table(ours, axes), networks_by_table(theirs, axes)
+    return _kin(*networks, progress, (ours, theirs))
 
 
 def _kin(
     ours: Sequence[Network],
     theirs: Sequence[Network],
     progress: Callable[[int], None] | None,
+    files: tuple[TensorFiles, TensorFiles],
 ) -> Kin:
     numbers, named = count(1), {net.name: net for net in theirs}
 
@@ -90,53 +100,74 @@ def _kin(
             progress(next(numbers))
 
     pairs = [(net, named[net.name]) for net in ours if net.name in named]
-    return answer(tuple(compare(one, two, done) for one, two in pairs))
+    networks = tuple(compare(one, two, done) for one, two in pairs)
+    twins = find_twins(networks)
+    log_p = total_log_p(networks, twins)
+    relation, reason = _answer(networks, log_p, files)
+    return Kin(relation, reason, log_p, networks, twins)
 
 
-def answer(networks: tuple[NetKin, ...]) -> Kin:
+def total_log_p(networks: Sequence[NetKin], twins: Sequence[Sequence[tuple[str, int]]]) -> float:
+    """Of blocks and the stream, which are independent; of twins and of two streams the smallest."""
+    logs = {(net.name, block.number): block.log_p for net in networks for block in net.blocks}
+    groups = [[logs.pop(member) for member in group] for group in twins]
+    groups += [[log] for log in logs.values()]
+    groups.append([n.stream.count.log_p for n in networks if n.stream and not n.stream.doubt])
+    return combined([smallest(group, len(group)) for group in groups if group])
+
+
+def _answer(
+    networks: tuple[NetKin, ...], log_p: float, files: tuple[TensorFiles, TensorFiles]
+) -> tuple[Relation, str]:
     """In a word and a sentence what was seen."""
+    if not networks:
+        return Relation.NOT_COMPARABLE, "one has an encoder and a decoder, the other has not"
     blocks = [block for net in networks for block in net.blocks]
     if not blocks and not any(net.stream for net in networks):
         said = "; ".join(net.reason for net in networks if net.reason)
-        return Kin(
-            Relation.NOT_COMPARABLE, f"no block has units of the same numbers; {said}", networks
-        )
-    if _log_p(networks) >= math.log(LEVEL):
-        said = "no more units keep their numbers than do in strangers"
-        return Kin(Relation.UNRELATED, said, networks)
+        return Relation.NOT_COMPARABLE, f"no block has units of the same numbers; {said}"
     said = "; ".join(_told(net) for net in networks)
+    words = any(net.stream.is_near for net in networks if net.stream)
+    if log_p >= math.log(LEVEL):
+        if words:
+            return Relation.PARTS, f"the words alone, which is not counted in p; {said}"
+        return Relation.UNRELATED, "no more units keep their numbers than do in strangers"
     related = [block for block in blocks if block.is_kin]
     near = any(block.cosine >= NEAR for block in related)
     # Words that are seldom seen stay where they began, so their table says little beside blocks.
-    if not near and (related or not any(_shares_table(net) for net in networks)):
-        return Kin(Relation.START, f"hardly more is left of it; {said}", networks)
-    if any(net.covered < 1 for net in networks if net.blocks):
-        return Kin(Relation.PARTS, said, networks)
-    if all(net.is_copy for net in networks):
-        return Kin(Relation.COPY, f"tensors differ by their digits only; {said}", networks)
-    return Kin(Relation.DERIVED, said, networks)
+    if not near and (related or not words):
+        return Relation.START, f"hardly more is left of it; {said}"
+    if not all(net.is_covered for net in networks):
+        return Relation.PARTS, said
+    if all(net.is_in_place for net in networks):
+        changed = _changed(*files, networks)
+        if not changed:
+            return Relation.COPY, f"tensors differ by their digits only; {said}"
+        named = ", ".join(changed) if len(changed) <= _NAMED else f"{len(changed)} tensors"
+        said = f"{said}; more than digits differ in {named}"
+    return Relation.DERIVED, said
 
 
-def _log_p(networks: Sequence[NetKin]) -> float:
-    """The logarithm of the p-value of all blocks and streams.
-
-    They have orders of their own, but an encoder and a decoder that share their words have one
-    order of the stream.
-    """
-    streams = {net.stream.tensor: net.stream.log_p for net in networks if net.stream is not None}
-    return combined([*(log for net in networks for log in net.log_ps), *streams.values()])
-
-
-def _shares_table(net: NetKin) -> bool:
-    """Whether the stream is kin, and near."""
-    close = net.table is not None and net.table.cosine >= NEAR
-    return net.stream is not None and net.stream.log_p < math.log(LEVEL) and close
+def _changed(ours: TensorFiles, theirs: TensorFiles, networks: Sequence[NetKin]) -> list[str]:
+    """Tensors that are no copies: by their names in the files, if most have the same in both."""
+    names = [name for name in ours if name in theirs]
+    if 2 * len(names) < min(len(list(ours)), len(list(theirs))):
+        return [f"those of the {net.name}" for net in networks if not net.is_copy]
+    found = []
+    for name in names:
+        entries = ours.entry(name), theirs.entry(name)
+        if entries[0].shape != entries[1].shape:
+            found.append(name)
+        elif all(entry.dtype.is_floating_point for entry in entries):
+            one, two = ours.read(name).float(), theirs.read(name).float()
+            found += [] if is_copy(one, two, *(entry.dtype for entry in entries)) else [name]
+    return found
 
 
 def _told(net: NetKin) -> str:
     kin = sum(block.is_kin for block in net.blocks)
     said = f"{net.name}: {kin} of {len(net.blocks)} blocks are kin"
     if net.stream is not None:
-        one = net.stream
+        one = net.stream.count
         said += f", {one.kept} of {one.units} coordinates of the stream keep their numbers"
     return said

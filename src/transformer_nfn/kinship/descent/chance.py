@@ -10,44 +10,22 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 
-#: Sums over groups are computed exactly up to so many units, and bounded beyond.
-_EXACT = 2048
 
-
-def log_fixed_points(count: int, size: int, groups: int = 1) -> float:
+def log_fixed_points(count: int, groups: int = 1) -> float:
     """Bound the probability that at least so many units keep their number.
 
-    Each of `groups` groups of `size` units stands in an order of its own that is uniformly random,
-    and any rule names for each unit the number of one in another network. The k-th coefficient of
-    (Σ_{j ≤ size} z^j / j!)^groups is that bound; of one group 1/k!.
+    The units of each group stand in an order that is uniformly random, and any rule names for each
+    unit the number of one in another network: in one group 1/k!. In several at least one has its
+    share of the count; their orders need not be independent.
 
     Examples:
-        >>> round(math.exp(log_fixed_points(3, 100)), 4)
+        >>> round(math.exp(log_fixed_points(3)), 4)
         0.1667
-        >>> log_fixed_points(8, 4, groups=2) == -2 * math.log(math.factorial(4))
+        >>> log_fixed_points(7, groups=2) == math.log(2) - math.log(math.factorial(4))
         True
     """
-    if count <= 0:
-        return 0.0
-    if count > size * groups:
-        return -math.inf
-    loose = count * math.log(groups) - math.lgamma(count + 1)
-    if count <= size or size * groups > _EXACT:
-        return min(loose, 0.0)
-    one = np.array([-math.lgamma(j + 1) for j in range(size + 1)])
-    whole = np.zeros(1)
-    for _ in range(groups):
-        whole = _product(whole, one)
-    return min(float(whole[count]), 0.0)
-
-
-def _product(first: np.ndarray, second: np.ndarray) -> np.ndarray:
-    """Logarithms of the coefficients of a product of two polynomials."""
-    found = np.full(len(first) + len(second) - 1, -np.inf)
-    for place, value in enumerate(second):
-        part = found[place : place + len(first)]
-        np.logaddexp(part, first + value, out=part)
-    return found
+    share = -(-count // groups)
+    return min(math.log(groups) - math.lgamma(share + 1), 0.0)
 
 
 def longest_increasing(numbers: Sequence[int]) -> int:

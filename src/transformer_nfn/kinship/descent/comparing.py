@@ -1,9 +1,8 @@
 """Two networks side by side: units that keep their numbers, block by block."""
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from itertools import combinations
 from statistics import median
 
 import torch
@@ -11,10 +10,9 @@ from jaxtyping import Float
 from torch import Tensor
 
 from transformer_nfn.kinship.descent.chance import log10, log_fixed_points, smallest
+from transformer_nfn.kinship.descent.closeness import Closeness, closeness
 from transformer_nfn.kinship.descent.counting import (
-    Closeness,
     Count,
-    closeness,
     comparable,
     count,
     first_look,
@@ -25,6 +23,8 @@ from transformer_nfn.kinship.descent.units import View, nearest
 
 #: What is called kin is less likely than this among strangers.
 LEVEL = 1e-6
+#: Tensors of a lower cosine have hardly more in common than a start.
+NEAR = 0.3
 #: Rows of a table of words that are looked at.
 _ROWS = 4096
 
@@ -40,8 +40,8 @@ class BlockKin:
         log_p: The logarithm of its p-value, with all that was tried for it.
         tried: Logarithms of the smallest p-value with each block of B, of some units only, before
             they are multiplied with the number of tries.
-        close: How near the tensors are, of those that have the same shape.
-        is_copy: Whether all have, and differ by their digits only.
+        close: How near the tensors are, of those that have the same shape and are not 0.
+        is_copy: Whether all have the same shape, and differ by their digits only.
     """
 
     number: int
@@ -69,13 +69,35 @@ class BlockKin:
 
     @property
     def cosine(self) -> float:
-        """Between the tensors: the median."""
-        return median([one.cosine for one in self.close] or [0.0])
+        """Between the tensors, the median; of the units, if no tensors have the same shape."""
+        return median([one.cosine for one in self.close] or [self.telling.cosine])
 
     @property
     def difference(self) -> float:
         """Between the tensors, relative to those of B: the median."""
         return median([one.difference for one in self.close] or [math.inf])
+
+
+@dataclass(frozen=True)
+class Stream:
+    """The stream of A and that of B, by what writes words or patches into them.
+
+    Attributes:
+        count: Coordinates that keep their numbers.
+        close: How near the two writers are, in the rows that both have; None if one is 0.
+        is_copy: Whether they are copies, with all rows.
+        doubt: Why coordinates may not be alike before training, so that it is not counted in p.
+    """
+
+    count: Count
+    close: Closeness | None
+    is_copy: bool
+    doubt: str | None
+
+    @property
+    def is_near(self) -> bool:
+        """Whether most coordinates keep their numbers, and the writers are near."""
+        return self.count.share > 0.5 and self.close is not None and self.close.cosine >= 0.5
 
 
 @dataclass(frozen=True)
@@ -86,43 +108,36 @@ class NetKin:
         name: "network", or "encoder" and "decoder".
         blocks: Those of A.
         others: How many B has.
-        stream: Coordinates of the stream that keep their numbers, by what writes them first.
-        table: How near that writer is, in the rows that both have.
-        same_table: Whether it is a copy, with all its rows.
-        reason: Why the stream is not compared, if it is not.
-        twins: Blocks of A that are kin to each other, as in a network that was grown: their orders
-            are not independent.
+        stream: Where both have a writer of the same name and size.
+        reason: Why not, if not.
+        looks: Of each block of A some units, by which twins are found.
     """
 
     name: str
     blocks: tuple[BlockKin, ...]
     others: int
-    stream: Count | None = None
-    table: Closeness | None = None
-    same_table: bool = True
-    reason: str | None = None
-    twins: tuple[tuple[int, ...], ...] = ()
+    stream: Stream | None
+    reason: str | None
+    looks: tuple[Mapping[View, Tensor], ...]
 
     @property
-    def log_ps(self) -> list[float]:
-        """Logarithms of p-values that are independent: of blocks, of twins the smallest."""
-        alone = set(range(len(self.blocks))).difference(*self.twins)
-        groups = [*self.twins, *((number,) for number in sorted(alone))]
-        return [smallest([self.blocks[i].log_p for i in group], len(group)) for group in groups]
+    def is_in_place(self) -> bool:
+        """Whether both have as many blocks, and each is most like that of its own number."""
+        same = [block.number == block.other for block in self.blocks]
+        return all(same) and len(same) == self.others
 
     @property
     def is_copy(self) -> bool:
-        """Whether every block is a copy of that of the same number, and what writes before them."""
-        same = [block.is_copy and block.number == block.other for block in self.blocks]
-        return self.same_table and all(same) and len(same) == self.others
+        """Whether the blocks are copies, and what writes before them."""
+        written = self.stream is None or self.stream.is_copy
+        return written and all(block.is_copy for block in self.blocks)
 
     @property
-    def covered(self) -> float:
-        """The part of the blocks that are kin: of those of A, or of B if that is more."""
+    def is_covered(self) -> bool:
+        """Whether all blocks of A, or all of B, are kin to one of the other."""
         kin = [block for block in self.blocks if block.is_kin]
-        if not self.blocks:
-            return 0.0
-        return max(len(kin) / len(self.blocks), len({one.other for one in kin}) / self.others)
+        every = len(kin) == len(self.blocks) or len({one.other for one in kin}) == self.others
+        return bool(kin) and every
 
 
 @torch.no_grad()
@@ -144,8 +159,14 @@ def compare(ours: Network, theirs: Network, done: Callable[[], None]) -> NetKin:
     for number in range(ours.blocks) if pairs else ():
         tensors = ours.tensors(number)
         mine = [thin(m, o, tensors[m.tensor], ours=True) for m, o in looks]
-        ours_thin.append(mine)
-        tried = tuple(_look(looks, mine, other) for other in theirs_thin)
+        ours_thin.append({m: rows for (m, _), rows in zip(looks, mine, strict=True)})
+        tried = tuple(
+            min(
+                count(m, o, one, two).log_p
+                for (m, o), one, two in zip(looks, mine, other, strict=True)
+            )
+            for other in theirs_thin
+        )
         best = min(tried)
         # Where nothing is seen, the block as deep as this one.
         deep = number * theirs.blocks // ours.blocks
@@ -157,69 +178,71 @@ def compare(ours: Network, theirs: Network, done: Callable[[], None]) -> NetKin:
         )
         tries = theirs.blocks * (len(looks) + len(pairs))
         log_p = smallest([best, *(one.log_p for one in counts)], tries)
-        both = [(t, their_tensors[n]) for n, t in tensors.items() if n in their_tensors]
-        alike = [(one, two) for one, two in both if one.shape == two.shape]
-        close = tuple(closeness(one, two, max(ours.eps, theirs.eps)) for one, two in alike)
-        whole = len(alike) == len(tensors) == len(their_tensors)
-        copied = whole and all(one.is_copy for one in close)
+        close, copied = _close(tensors, their_tensors, ours.dtype, theirs.dtype)
         blocks.append(BlockKin(number, other, counts, log_p, tried, close, copied))
         done()
-    twins = _twins(looks, ours_thin)
-    return NetKin(ours.name, tuple(blocks), theirs.blocks, *_stream(ours, theirs), twins)
+    stream, reason = _stream(ours, theirs)
+    return NetKin(ours.name, tuple(blocks), theirs.blocks, stream, reason, tuple(ours_thin))
 
 
-_Looks = Sequence[tuple[View, View]]
+def _close(
+    ours: Mapping[str, Tensor],
+    theirs: Mapping[str, Tensor],
+    our_dtype: torch.dtype,
+    their_dtype: torch.dtype,
+) -> tuple[tuple[Closeness, ...], bool]:
+    """How near tensors of the same shape are, and whether all are and are copies."""
+    both = [(tensor, theirs[name]) for name, tensor in ours.items() if name in theirs]
+    alike = [(one, two) for one, two in both if one.shape == two.shape]
+    whole = len(alike) == len(ours) == len(theirs)
+    found = []
+    for one, two in alike:
+        near = closeness(one, two, our_dtype, their_dtype)
+        whole = whole and (near.is_copy if near is not None else torch.equal(one, two))
+        found += [] if near is None else [near]
+    return tuple(found), whole
 
 
-def _look(looks: _Looks, ours: Sequence[Tensor], theirs: Sequence[Tensor]) -> float:
-    """The logarithm of the smallest p-value of two blocks, by some of their units."""
-    every = zip(looks, ours, theirs, strict=True)
-    return min(count(m, o, one, two).log_p for (m, o), one, two in every)
-
-
-def _twins(looks: _Looks, blocks: Sequence[Sequence[Tensor]]) -> tuple[tuple[int, ...], ...]:
-    """Groups of blocks of one network that are kin to each other."""
-    own = [(mine, mine) for mine, _ in looks]
-    limit = math.log(LEVEL / max(len(blocks) ** 2 * len(looks), 1))
-    group = list(range(len(blocks)))
-    for i, j in combinations(range(len(blocks)), 2):
-        if group[i] != group[j] and _look(own, blocks[i], blocks[j]) < limit:
-            group = [group[i] if one == group[j] else one for one in group]
-    members = ([i for i, one in enumerate(group) if one == name] for name in sorted(set(group)))
-    return tuple(tuple(some) for some in members if len(some) > 1)
-
-
-def _stream(
-    ours: Network, theirs: Network
-) -> tuple[Count | None, Closeness | None, bool, str | None]:
-    """Coordinates of the stream, by the rows of the largest table that both have."""
-    shared = [name for name in ours.tables if name in theirs.tables]
+def _stream(ours: Network, theirs: Network) -> tuple[Stream | None, str | None]:
+    """Coordinates of the stream, by the rows of the largest writer that both have."""
+    shared = [name for name in ours.words if name in theirs.words]
     if not shared:
-        return None, None, not ours.tables and not theirs.tables, "no table of both writes into it"
-    one, two = ({name: net.tables[name]() for name in shared} for net in (ours, theirs))
-    name = max(shared, key=lambda each: one[each].numel())
-    table, other = one.pop(name), two.pop(name)
+        return None, "nothing of the same name writes words into it"
+    name = shared[0]
+    table, other = ours.words[name](), theirs.words[name]()
     size = table.shape[1]
     if size != other.shape[1]:
-        return None, None, False, f"streams of {size} and {other.shape[1]} coordinates"
+        return None, f"streams of {size} and {other.shape[1]} coordinates"
     rows, whole = min(len(table), len(other)), len(table) == len(other)
     table, other = table[:rows], other[:rows]
-    close = closeness(table, other, max(ours.eps, theirs.eps))
-    # A table of positions by a formula: coordinates have frequencies, and are not alike before
-    # training.
-    fixed = [n for n, t in one.items() if len(t) > 2 and torch.equal(t, two[n])]
-    if fixed and not close.is_copy:
-        return (
-            None,
-            close,
-            False,
-            f"{fixed[0]} is the same in both, so coordinates may not be alike",
-        )
     few = torch.linspace(0, rows - 1, min(rows, _ROWS)).round().long()
-    units = _columns(table[few]), _columns(other[few])
-    kept = int((nearest(*units)[0] == torch.arange(size)).sum())
-    found = Count("coordinates of the stream", name, kept, size, log_fixed_points(kept, size))
-    return found, close, whole and close.is_copy, None
+    numbers, cosines = nearest(_columns(table[few]), _columns(other[few]))
+    kept = int((numbers[0] == torch.arange(size)).sum())
+    cosine, log_p = cosines.mean().item(), log_fixed_points(kept)
+    found = Count("coordinates of the stream", name, kept, size, False, cosine, log_p)
+    close = closeness(table, other, ours.dtype, theirs.dtype)
+    copied = whole and close is not None and close.is_copy
+    return Stream(found, close, copied, _doubt(ours, theirs)), None
+
+
+def _doubt(ours: Network, theirs: Network) -> str | None:
+    """Why coordinates of the stream may not be alike before training.
+
+    Positions by a formula have a frequency for each. They may be stored, or trained from there.
+    """
+    if ours.by_formula or theirs.by_formula:
+        return "a formula or an activation tells its coordinates apart"
+    for name, table in ours.positions.items():
+        if name not in theirs.positions:
+            continue
+        one, two = table(), theirs.positions[name]()
+        if one.shape[1] != two.shape[1]:
+            continue
+        rows = min(len(one), len(two))
+        near = closeness(one[:rows], two[:rows], ours.dtype, theirs.dtype)
+        if near is not None and near.cosine >= NEAR:
+            return f"{name} is alike in both, by kinship or by a formula"
+    return None
 
 
 def _columns(table: Float[Tensor, "r x"]) -> Float[Tensor, "1 x r"]:

@@ -8,6 +8,7 @@ from torch import Tensor
 
 from transformer_nfn.checkpoints import Checkpoint
 from transformer_nfn.kinship.descent.units import View, views
+from transformer_nfn.space import PatchPositions, Positions
 
 
 @dataclass(frozen=True)
@@ -19,16 +20,21 @@ class Network:
         blocks: How many.
         views: The units of each block.
         tensors: Of a block, by name, in float32, with the axes that the views mean.
-        tables: What writes into the stream before the first block, by name: "r x".
-        eps: Of the coarsest dtype that its blocks are stored in.
+        words: What writes words or patches into the stream, by name: "r x".
+        positions: What writes positions into it.
+        dtype: The coarsest that its blocks are stored in.
+        by_formula: Whether what is added to the stream, or what it goes through, has coordinates
+            that are not alike before training.
     """
 
     name: str
     blocks: int
     views: tuple[View, ...]
     tensors: Callable[[int], Mapping[str, Tensor]]
-    tables: Mapping[str, Callable[[], Tensor]]
-    eps: float
+    words: Mapping[str, Callable[[], Tensor]]
+    positions: Mapping[str, Callable[[], Tensor]]
+    dtype: torch.dtype
+    by_formula: bool = False
 
 
 def networks_of(checkpoint: Checkpoint) -> list[Network]:
@@ -50,12 +56,22 @@ def _network(name: str, checkpoint: Checkpoint) -> Network:
 
         return read
 
-    writers = {name: writer.axes.split() for name, writer in checkpoint.writers.items()}
+    words: dict[str, Callable[[], Tensor]] = {}
+    positions: dict[str, Callable[[], Tensor]] = {}
+    for step in checkpoint.family.embeddings:
+        tables = positions if isinstance(step, Positions | PatchPositions) else words
+        for stored, axes in step.tensors.items():
+            here = checkpoint.name(stored)
+            if here in checkpoint.writers and "x" in axes.split() and len(axes.split()) > 1:
+                tables[here] = table(here, axes.split())
     return Network(
         name,
         checkpoint.blocks,
         tuple(views(checkpoint.spec)),
         tensors,
-        {name: table(name, axes) for name, axes in writers.items() if len(axes) > 1},
-        torch.finfo(checkpoint.dtype).eps,
+        words,
+        positions,
+        checkpoint.dtype,
+        checkpoint.family.fixed_positions
+        or any(step.holds_stream for step in checkpoint.family.embeddings),
     )

@@ -17,7 +17,13 @@ from transformer_nfn.kinship.descent.units import View
 
 #: The stream; units of blocks have other names, and axes that nothing may move begin with "_".
 _STREAM = "x"
-_TOKEN = re.compile(r"\s*(?:(?P<open>\()|(?P<close>\))|(?P<label>\w+)(?::(?P<size>\d+))?)")
+_TOKEN = re.compile(
+    r"\s*(?:(?P<open>\()|(?P<close>\))|(?P<label>\w+)(?::(?P<size>\d{1,9})(?!\d))?(?![\w:]))"
+)
+#: The other axis of a table of positions.
+_POSITIONS = "positions"
+#: No table is larger.
+_BYTES = 2**20
 
 
 @dataclass(frozen=True)
@@ -82,6 +88,8 @@ class Axes:
             raise CheckpointError(
                 f"{where} has the shape {list(stored)}, not {len(self.stored)} axes"
             )
+        if 0 in stored:
+            raise CheckpointError(f"{where} is empty, of the shape {list(stored)}")
         for size, numbers in zip(stored, self.stored, strict=True):
             unknown = [number for number in numbers if number not in found]
             known = prod(found[number] for number in numbers if number in found)
@@ -115,9 +123,11 @@ def read_table(path: Path) -> dict[str, dict[str, Axes]]:
         CheckpointError: If it is not of that form.
     """
     try:
+        if path.stat().st_size > _BYTES:
+            raise CheckpointError(f"{path} is no table: it has more than {_BYTES} bytes")
         with path.open("rb") as file:
             given = tomllib.load(file)
-    except (OSError, tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except (OSError, ValueError, RecursionError) as error:  # CheckpointError is one of them
         raise CheckpointError(f"{path}: {error}") from None
     found = {}
     for network, tensors in given.items():
@@ -126,6 +136,9 @@ def read_table(path: Path) -> dict[str, dict[str, Axes]]:
         found[network] = {
             name: Axes.parse(axes, f"{path}, {name}") for name, axes in tensors.items()
         }
+    names = [name for tensors in found.values() for name in tensors]
+    if len(set(names)) < len(names):
+        raise CheckpointError(f"{path} names a tensor twice")
     if not found:
         raise CheckpointError(f"{path} names no network; write for example ['network']")
     return found
@@ -149,7 +162,7 @@ def _network(files: TensorFiles, network: str, patterns: Mapping[str, Axes]) -> 
     inside = {name: axes for name, axes in patterns.items() if "{}" in name}
     blocks = _count(files, inside)
     views: list[View] = []
-    eps = 0.0
+    coarsest = torch.float64
     for pattern, axes in inside.items():
         shapes = {tuple(files.entry(named(pattern, i)).shape) for i in range(blocks)}
         if len(shapes) > 1:
@@ -161,19 +174,22 @@ def _network(files: TensorFiles, network: str, patterns: Mapping[str, Axes]) -> 
             raise CheckpointError(
                 f"{files.path}: {pattern} is quantised; write it as numbers first"
             )
-        eps = max([eps, *(torch.finfo(dtype).eps for dtype in dtypes)])
+        coarsest = max([coarsest, *dtypes], key=lambda dtype: torch.finfo(dtype).eps)
 
     def tensors(number: int) -> dict[str, Tensor]:
         return {name: _read(files, named(name, number), axes) for name, axes in inside.items()}
 
-    tables: dict[str, Callable[[], Tensor]] = {}
+    words: dict[str, Callable[[], Tensor]] = {}
+    positions: dict[str, Callable[[], Tensor]] = {}
     for name, axes in patterns.items():
         if "{}" in name:
             continue
         if name not in files or axes.labels.count(_STREAM) != 1 or len(axes.labels) < 2:
             raise CheckpointError(f"{files.path}: {name} is no table that writes into x")
+        axes.shape(tuple(files.entry(name).shape), f"{files.path}: {name}")
+        tables = positions if _POSITIONS in axes.labels else words
         tables[name] = partial(_table, files, name, axes)
-    return Network(network, blocks, tuple(views), tensors, tables, eps)
+    return Network(network, blocks, tuple(views), tensors, words, positions, coarsest)
 
 
 def named(pattern: str, number: int) -> str:

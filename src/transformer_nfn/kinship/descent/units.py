@@ -11,6 +11,8 @@ from transformer_nfn.space import BlockSpec, Kind
 
 #: Units of fewer numbers than this are not told apart.
 _NUMBERS = 8
+#: Units that are compared with all others at once.
+_AT_ONCE = 1024
 #: Kinds of axes whose coordinates are alike before training: a rotary one has a frequency for each.
 _ALIKE = (Kind.PERMUTED, Kind.LINEAR)
 
@@ -67,7 +69,18 @@ def _views(spec: BlockSpec) -> Iterator[View]:
                 yield View(label, name, outer, place, groups, shape[place], width)
 
 
-def nearest(ours: Float[Tensor, "g u w"], theirs: Float[Tensor, "g t w"]) -> Int[Tensor, "g u"]:
-    """For each unit the number of the one of the other network that points most the same way."""
+def nearest(
+    ours: Float[Tensor, "g u w"], theirs: Float[Tensor, "g t w"]
+) -> tuple[Int[Tensor, "g u"], Float[Tensor, "g u"]]:
+    """For each unit the number of the one of the other network that points most the same way.
+
+    Returns:
+        These numbers, and the cosines.
+    """
     unit = torch.nn.functional.normalize
-    return (unit(ours, dim=-1) @ unit(theirs, dim=-1).mT).argmax(dim=-1)
+    numbers, cosines = [], []
+    for one, two in zip(ours, unit(theirs, dim=-1), strict=True):
+        found = [(unit(some, dim=-1) @ two.T).max(dim=-1) for some in one.split(_AT_ONCE)]
+        numbers.append(torch.cat([each.indices for each in found]))
+        cosines.append(torch.cat([each.values for each in found]))
+    return torch.stack(numbers), torch.stack(cosines)
