@@ -70,6 +70,7 @@ def lines(home: Path, out: Path) -> dict[str, list[Words]]:
         "inspect": [[nets[0]], [missing], [home / "bad"], [home / "some"], [f"none://{HOSTILE}"]],
         "families": [[], ["llama"], [HOSTILE]],
         "same": [[nets[0], nets[1]], [nets[0], nets[-1]], [nets[0], missing]],
+        "explain": [[nets[0], "--from", nets[1]], [nets[0], "--from", missing]],
         "kin": [[nets[0], nets[1]], [nets[0], nets[-1]], [nets[0], missing]],
         "reparam": [[nets[0], "--out", out / "r"], [nets[0], "--out", home / "nets"]],
         "apply": [[missing, nets[0], "--out", out / "a"], [nets[0], nets[1], "--out", out / "a"]],

@@ -15,6 +15,8 @@ COMMANDS = {
     "inspect, a config": ["NET", "--config", "BAD"],
     "same": ["BAD", "NET"],
     "same, the second": ["NET", "BAD"],
+    "explain": ["BAD", "--from", "NET"],
+    "explain, a parent": ["NET", "--from", "BAD"],
     "kin": ["BAD", "NET"],
     "kin, the second": ["NET", "BAD"],
     "reparam": ["BAD", "--out", "OUT"],

@@ -11,6 +11,7 @@ from transformer_nfn.cli.commands.apply import apply
 from transformer_nfn.cli.commands.audit import audit
 from transformer_nfn.cli.commands.bench import bench_app
 from transformer_nfn.cli.commands.dedup import dedup
+from transformer_nfn.cli.commands.explain import explain
 from transformer_nfn.cli.commands.families import families
 from transformer_nfn.cli.commands.fingerprint import fingerprint
 from transformer_nfn.cli.commands.inspect import inspect
@@ -39,6 +40,7 @@ app.command()(inspect)
 app.command()(families)
 app.command()(same)
 app.command()(kin)
+app.command()(explain)
 app.command()(reparam)
 app.command()(apply)
 app.command()(verify)

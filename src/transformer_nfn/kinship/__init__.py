@@ -19,6 +19,7 @@ from transformer_nfn.kinship.fingerprinting import WIDTH, Fingerprint, check_cho
 from transformer_nfn.kinship.folders import find_checkpoints, fingerprints, natural
 from transformer_nfn.kinship.forest import Edge, Forest
 from transformer_nfn.kinship.index import Index, Neighbour, Shelf
+from transformer_nfn.kinship.parents.explaining import Explained, Explanation, Origin, explain
 from transformer_nfn.kinship.picture import plot_kin
 from transformer_nfn.kinship.probes import SEED
 from transformer_nfn.kinship.series import Audit, audit_series
@@ -36,6 +37,8 @@ __all__ = [
     "Distance",
     "Duplicates",
     "Edge",
+    "Explained",
+    "Explanation",
     "Fingerprint",
     "Forest",
     "Index",
@@ -43,6 +46,7 @@ __all__ = [
     "Kinship",
     "Neighbour",
     "NetKin",
+    "Origin",
     "Relation",
     "Row",
     "Shelf",
@@ -53,6 +57,7 @@ __all__ = [
     "copy_limit",
     "dedup",
     "distance",
+    "explain",
     "find_checkpoints",
     "fingerprint",
     "fingerprints",

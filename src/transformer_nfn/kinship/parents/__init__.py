@@ -1,0 +1,1 @@
+"""Which of several networks one was made of: copies, merges, stacked blocks."""
