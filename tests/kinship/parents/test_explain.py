@@ -125,6 +125,12 @@ def test_what_was_trained_further_and_what_is_new(base: Tensors, tmp_path: Path)
     )
 
 
+def test_zeros_that_both_have_are_copied(base: Tensors, tmp_path: Path) -> None:
+    parent = {**base, "zeros": torch.zeros(5)}
+    found = explained(tmp_path, {**tuned(base, 0.1, 1), "zeros": torch.zeros(5)}, parent)
+    assert of(found, Origin.COPIED) == ["zeros"]
+
+
 def test_a_stranger_is_no_parent(base: Tensors, tmp_path: Path) -> None:
     stranger = {
         name: value.detach().clone()

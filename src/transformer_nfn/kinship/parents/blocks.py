@@ -63,8 +63,8 @@ def floats(files: TensorFiles) -> Iterator[str]:
 
 
 def read(files: TensorFiles, name: str) -> Tensor:
-    """A tensor as one row in float32."""
-    return files.read(name).float().reshape(-1)
+    """A tensor in float32."""
+    return files.read(name).float()
 
 
 def match_blocks(child: TensorFiles, parent: TensorFiles) -> dict[int, int]:
@@ -109,4 +109,4 @@ def _numbers(shapes: Mapping[int, tuple[int, ...]]) -> int:
 
 
 def _unit(row: Tensor) -> Tensor:
-    return row / float(row.norm().clamp_min(1e-30))
+    return row.flatten() / float(row.norm().clamp_min(1e-30))

@@ -16,6 +16,8 @@ from transformer_nfn.kinship.parents.blocks import Place, floats, match_blocks, 
 #: What is left of a tensor after its parents were taken away, beyond the rounding of its dtype, is
 #: called changed.
 _ROUNDINGS = 4.0
+#: Numbers that are looked at at once.
+_AT_ONCE = 2**22
 #: Who has a smaller coefficient is no parent.
 _LEAST = 0.005
 #: Coefficients of one merge differ by less than this from tensor to tensor.
@@ -126,14 +128,17 @@ def _explained(
         if parent.entry(other).dtype.is_floating_point:
             there.append((number, other))
     row = read(child, name)
-    size = row.norm().item()
-    if not there or size == 0:
+    if not there:
         return Explained(name, Origin.NEW, (), 1.0)
     rows = [read(parents[number], other) for number, other in there]
     dtypes = [parents[number].entry(other).dtype for number, other in there]
     for (number, other), parent_row, dtype in zip(there, rows, dtypes, strict=True):
         if is_copy(row, parent_row, entry.dtype, dtype):
             return Explained(name, Origin.COPIED, (Share(number, other, 1.0),), 0.0)
+    row, rows = row.flatten(), [each.flatten() for each in rows]
+    size = row.norm().item()
+    if size == 0:
+        return Explained(name, Origin.NEW, (), 1.0)
     coefficients = _least_squares(row, rows)
     made = sum((c * each for c, each in zip(coefficients, rows, strict=True)), torch.zeros(()))
     left = (row - made).norm().item() / size
@@ -152,14 +157,20 @@ def _explained(
 
 def _least_squares(row: Tensor, rows: Sequence[Tensor]) -> list[float]:
     """Coefficients of a sum of rows that is nearest to another; equal rows share theirs."""
-    gram = torch.tensor([[_dot(a, b) for b in rows] for a in rows], dtype=torch.float64)
-    wanted = torch.tensor([_dot(a, row) for a in rows], dtype=torch.float64)
+    gram = torch.empty(len(rows), len(rows), dtype=torch.float64)
+    for i, one in enumerate(rows):
+        for j, two in enumerate(rows[: i + 1]):
+            gram[i, j] = gram[j, i] = _dot(one, two)
+    wanted = torch.tensor([_dot(each, row) for each in rows], dtype=torch.float64)
     found: list[float] = (torch.linalg.pinv(gram, rtol=1e-12, hermitian=True) @ wanted).tolist()
     return found
 
 
 def _dot(one: Tensor, two: Tensor) -> float:
-    return (one.double() * two.double()).sum().item()
+    """In float64, a piece at a time."""
+    pieces = range(0, len(one), _AT_ONCE)
+    rows = ((row[i : i + _AT_ONCE].double() for row in (one, two)) for i in pieces)
+    return sum(torch.dot(*both).item() for both in rows)
 
 
 def _cosine(one: Tensor, two: Tensor) -> float:
