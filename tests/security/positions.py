@@ -161,7 +161,7 @@ def _paths(
 
 def _config(command: str, option: str, *more: str) -> Callable[[Place], Iterator[Words]]:
     def lines(place: Place) -> Iterator[Words]:
-        files: Words = [place.net] * (2 if command in ("same", "verify") else 1)
+        files: Words = [place.net] * (2 if command in ("same", "kin", "verify") else 1)
         certified = command in ("apply", "verify")
         first: Words = [place.put("g.safetensors", b"")] if certified else []
         out = [word.format(out=place.home / "out") for word in more]
@@ -170,9 +170,35 @@ def _config(command: str, option: str, *more: str) -> Callable[[Place], Iterator
     return lines
 
 
-def _second(place: Place) -> Iterator[Words]:
+def _first(command: str) -> Callable[[Place], Iterator[Words]]:
+    def lines(place: Place) -> Iterator[Words]:
+        for path in place.checkpoints():
+            yield [command, path, place.net, "--set", "n_head=2"]
+
+    return lines
+
+
+def _second(command: str) -> Callable[[Place], Iterator[Words]]:
+    def lines(place: Place) -> Iterator[Words]:
+        for path in place.checkpoints():
+            yield [command, place.net, path, "--set", "n_head=2"]
+
+    return lines
+
+
+def _units(place: Place) -> Iterator[Words]:
+    for name in ("units.toml", "units.pt"):
+        yield ["kin", place.net, place.net, "--units", place.put(name)]
+
+
+def _explained(place: Place) -> Iterator[Words]:
     for path in place.checkpoints():
-        yield ["same", place.net, path, "--set", "n_head=2"]
+        yield ["explain", path, "--from", place.net]
+
+
+def _parents(place: Place) -> Iterator[Words]:
+    for path in place.checkpoints():
+        yield ["explain", place.net, "--from", path]
 
 
 def _certificate(place: Place) -> Iterator[Words]:
@@ -324,10 +350,16 @@ def _nearest(place: Place) -> Iterator[Words]:
 READ: dict[tuple[str, str], Callable[[Place], Iterator[Words]]] = {
     ("inspect", "path"): _paths("inspect", Place.checkpoints),
     ("inspect", "config"): _config("inspect", "--config"),
-    ("same", "first"): lambda place: (
-        ["same", path, place.net, "--set", "n_head=2"] for path in place.checkpoints()
-    ),
-    ("same", "second"): _second,
+    ("same", "first"): _first("same"),
+    ("same", "second"): _second("same"),
+    ("kin", "first"): _first("kin"),
+    ("kin", "second"): _second("kin"),
+    ("kin", "units"): _units,
+    ("kin", "config_first"): _config("kin", "--config-first"),
+    ("kin", "config_second"): _config("kin", "--config-second", "--set-first", "n_head=2"),
+    ("kin", "family"): _config("kin", "--family"),
+    ("explain", "checkpoint"): _explained,
+    ("explain", "parents"): _parents,
     ("same", "config_first"): _config("same", "--config-first"),
     ("same", "config_second"): _config("same", "--config-second", "--set-first", "n_head=2"),
     ("reparam", "path"): _paths("reparam", Place.checkpoints, "--out", "{out}"),
@@ -392,6 +424,9 @@ NOT_READ = {
     ("same", "plot"): "written",
     ("same", "options"): "NAME=VALUE", ("same", "options_first"): "NAME=VALUE",
     ("same", "options_second"): "NAME=VALUE",
+    ("kin", "plot"): "written",
+    ("kin", "options"): "NAME=VALUE", ("kin", "options_first"): "NAME=VALUE",
+    ("kin", "options_second"): "NAME=VALUE",
     ("families", "model_type"): "words",
     ("inspect", "options"): "NAME=VALUE", ("reparam", "options"): "NAME=VALUE",
     ("apply", "options"): "NAME=VALUE",
