@@ -1,6 +1,6 @@
 r"""Real trained networks of many architectures: read, moved by a symmetry, found equivalent.
 
-    python benchmarks/real_families.py ../lineage/rxnfp-bert_ft ../lineage/antiberty:model_type=bert
+    python benchmarks/real_families.py ../lineage/rxnfp-bert_ft ../lineage/iglm-IgLM
 
 Each folder, with settings of one's own after a colon, is opened, moved by a random element of all
 parts of its group (condition 10 in float32, 2 in 16 bits), and both files are compared: `same` must
@@ -10,6 +10,10 @@ in float32; of PyTorch's own encoder those of that. No weights are kept.
     python benchmarks/real_families.py ../lineage/all-mpnet-base-v2@MPNetModel
     python benchmarks/real_families.py ../lineage/tabpfn:model_type=torch-encoder:nhead=4:\
 activation=gelu
+
+A table of one's own, for a network that has tensors which no family knows:
+
+    python benchmarks/real_families.py ../lineage/antiberty:family=benchmarks/material/antiberty.py
 """
 
 import argparse
@@ -27,7 +31,7 @@ import transformers
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from benchmarks.material.families import quiet
-from transformer_nfn.checkpoints import Checkpoint, CheckpointError, parse_option
+from transformer_nfn.checkpoints import Checkpoint, CheckpointError, load_family, parse_option
 from transformer_nfn.identity import (
     apply_element,
     random_net_element,
@@ -85,16 +89,18 @@ def of_torch(folder: Path, options: dict[str, Any], vectors: torch.Tensor) -> to
 
 def check(folder: Path, options: dict[str, Any], kind: str) -> dict[str, Any]:
     """One network."""
+    path = options.pop("family", None)
+    family = load_family(path) if path else None
     begin = time.monotonic()
     work = Path(tempfile.mkdtemp())
     try:
-        with Checkpoint(folder, options=options) as ours:
+        with Checkpoint(folder, options=options, family=family) as ours:
             coarse = torch.finfo(ours.dtype).eps > 1e-4
             element = random_net_element(
                 ours, torch.Generator().manual_seed(1), condition=2.0 if coarse else 10.0
             )
             moved = apply_element(ours, element, work / "moved")
-            with Checkpoint(moved, options=options) as theirs:
+            with Checkpoint(moved, options=options, family=family) as theirs:
                 verdict = same(ours, theirs, seed=0)
             inputs = draw_inputs(ours, ours, seed=0, count=2, length=_TOKENS)
             if isinstance(inputs, torch.Tensor) and ours.family.inputs is Inputs.WORDS:

@@ -223,3 +223,13 @@ def test_families_of_other_packages(
         with pytest.raises(CheckpointError, match=wanted):
             Checkpoint(model)
     installed.cache_clear()
+
+
+def test_a_table_may_be_made_of_one_of_ours(tmp_path: Path) -> None:
+    path = tmp_path / "mine.py"
+    path.write_text(
+        "from dataclasses import replace\n"
+        "from transformer_nfn.checkpoints.families.encoders.bert import BERT\n"
+        "MINE = replace(BERT, name='mine')\n"
+    )
+    assert load_family(str(path)).name == "mine"

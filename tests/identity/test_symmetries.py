@@ -16,6 +16,7 @@ from transformer_nfn.identity import (
     apply_element,
     random_net_element,
     run,
+    same,
     symmetry_parts,
 )
 
@@ -253,3 +254,17 @@ def test_an_element_for_another_network_is_refused(
             apply_element(checkpoint, wrong, tmp_path / "b")
         one = random_element(checkpoint.spec, generator=torch.Generator().manual_seed(0))
         assert isinstance(one, GroupElement)
+
+
+def test_what_is_laid_over_a_small_head_is_small_and_over_a_norm_that_is_almost_0_too(
+    tmp_path: Path,
+) -> None:
+    net = made.model("vit")
+    with torch.no_grad():
+        net.classifier.weight.mul_(1e-3)
+        net.vit.layers[0].layernorm_before.weight[3] = 3e-6
+    folder = made.save(net, tmp_path / "small", torch.float16)
+    out = moved(folder, tmp_path / "moved", ["ones"])  # beyond float16 if it were as large as usual
+    with Checkpoint(folder) as one, Checkpoint(out) as two:
+        assert same(one, two, seed=0).answer.value == "equivalent"
+        assert not torch.equal(*(c.files.read("classifier.weight") for c in (one, two)))

@@ -71,7 +71,8 @@ def load_family(path: str) -> Family:
     names: dict[str, Any] = {"__name__": "family"}
     try:
         exec(compile(Path(path).read_text("utf-8"), path, "exec"), names)
-        found = _tables(names)
+        # A table may be made of one of ours, which is then imported beside it.
+        found = [family for family in _tables(names) if family not in FAMILIES.values()]
     except Exception as error:
         raise CheckpointError(f"{path} cannot be run: {error!r:.200}") from None
     if len(found) != 1:

@@ -163,11 +163,24 @@ def _gauge(
         ones = {
             name: value
             if (written and name in constants) or name in rules.held
-            else value + _normal(value, generator) * _size(batch[name])
+            else value
+            + _normal(value, generator) * _size(batch[name]) * _room(checkpoint, gauge, name)
             for name, value in gauge.ones.items()
         }
         gauge = replace(gauge, ones=ones)
     return gauge
+
+
+def _room(checkpoint: Checkpoint, gauge: Gauge, name: str) -> float:
+    """How much of its own size may be laid over a tensor along the ones.
+
+    What a reader stores is divided by the scale of its norm: where that is almost 0 (Whisper's is
+    3e-6 for some coordinates), as much as usual would be beyond float16.
+    """
+    if name not in checkpoint.spec.block.readers:
+        return 1.0
+    scale = gauge.norms[checkpoint.spec.block.readers[name][1]][0].abs()
+    return min(1.0, 4 * (scale.min() / scale.square().mean().sqrt()).item())
 
 
 def _in_reach(shared: Tensor, router: Tensor, generator: torch.Generator) -> Tensor:
@@ -184,7 +197,9 @@ def _norm(norm: Norm, generator: torch.Generator, *, shifts: bool, held: bool) -
     )
     if held:  # a reader without bias keeps the constant β W only if β/γ stays
         return moved, shift / scale * moved
-    return moved, (shift + 0.3 * _normal(shift, generator) if shifts else shift)
+    # A shift that is far larger than the scale would take the digits of all that is read.
+    size = min(0.3, 0.3 * _size(scale))
+    return moved, (shift + size * _normal(shift, generator) if shifts else shift)
 
 
 def _outside(
@@ -210,10 +225,13 @@ def _outside(
         weights = free_heads(checkpoint)
         for head in checkpoint.heads.values():
             if head.weight in weights:
-                size = checkpoint.files.entry(head.weight).shape[0]
-                ones[head.name] = 0.3 * torch.randn(size, generator=generator, dtype=torch.float64)
+                rows = checkpoint.files.entry(head.weight).shape[0]
+                ones[head.name] = _size_of(checkpoint, head.weight) * torch.randn(
+                    rows, generator=generator, dtype=torch.float64
+                )
         if checkpoint.hidden_head:
-            ones[checkpoint.hidden_head[0]] = 0.3 * torch.randn(
+            name = checkpoint.hidden_head[0]
+            ones[name] = _size_of(checkpoint, name) * torch.randn(
                 checkpoint.hidden_neurons, generator=generator, dtype=torch.float64
             )
     return Outside(norm, ones, untied=basis and bool(shared))

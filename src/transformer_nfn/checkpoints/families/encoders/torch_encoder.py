@@ -38,7 +38,14 @@ def _post_norm_block(settings: Settings) -> Block:
 TORCH_ENCODER = Family(
     name="torch-encoder",
     keys={"torch-encoder": _KEYS},
-    prefixes=("transformer_encoder.", "transformer.encoder.", "encoder.", ""),
+    # As `nn.DataParallel` stores it, it is below "module.".
+    prefixes=(
+        "module.transformer_encoder.",
+        "transformer_encoder.",
+        "transformer.encoder.",
+        "encoder.",
+        "",
+    ),
     probes=("layers.0.self_attn.in_proj_weight", "layers.0.linear1.weight"),
     block="layers.{}.",
     block_of=_post_norm_block,
