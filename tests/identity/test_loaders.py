@@ -2,6 +2,7 @@
 
 import json
 import shutil
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -90,12 +91,22 @@ def test_a_head_under_the_family_s_prefix_is_refused(tmp_path: Path) -> None:
         ("llama", {"attribute_map": {}}, "remove that key"),
         ("gpt2", {"norm": "rms"}, "no loader reads; .*--set norm=rms"),
         ("vit", {"id2label": {}}, "has 5 rows, config.json says 0 labels"),
+        ("vit", {"id2label": {0: "a"}, "num_labels": 3}, "has 5 rows, config.json says 3 labels"),
     ],
 )
 def test_settings_of_loaders(
     family: str, changes: dict[str, Any], message: str, tmp_path: Path
 ) -> None:
     refused(configured(made.save(made.model(family), tmp_path), **changes), message)
+
+
+def test_a_number_of_labels_comes_before_their_names(tmp_path: Path) -> None:
+    folder = made.save(made.model("vit"), tmp_path)
+    configured(folder, id2label={0: "a", 1: "b"}, num_labels=5)  # as a published BERT has it
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        assert made.load(folder, torch.float32).classifier.out_features == 5
+    Checkpoint(folder).files.close()
 
 
 def test_of_two_heads_the_class_reads_one(tmp_path: Path) -> None:

@@ -132,7 +132,8 @@ def check_architectures(config: Mapping[str, Any], keys: Keys, where: str) -> No
 def check_labels(files: TensorFiles, config: Mapping[str, Any], weights: Collection[str]) -> None:
     """The labels of config.json are as many as the rows of what gives them."""
     labels, count = config.get("id2label"), config.get("num_labels")
-    stated = len(labels) if isinstance(labels, dict) else count
+    # A loader takes the number where both are stated and differ.
+    stated = count if count is not None or not isinstance(labels, dict) else len(labels)
     for name in weights:
         rows = files.entry(name).shape[0]
         if isinstance(stated, int) and stated != rows:

@@ -2,6 +2,7 @@
 
 from transformer_nfn.identity.applying import apply_element
 from transformer_nfn.identity.comparing.rounding import last_digit, unit_roundoff
+from transformer_nfn.identity.elements.acting import canonical_block
 from transformer_nfn.identity.elements.applying import changes
 from transformer_nfn.identity.elements.canonical import seen
 from transformer_nfn.identity.elements.certificate import (
@@ -42,6 +43,7 @@ __all__ = [
     "Verification",
     "Witness",
     "apply_element",
+    "canonical_block",
     "changes",
     "check_element",
     "confirm",

@@ -5,6 +5,7 @@ from transformer_nfn.kinship.descent.closeness import Closeness
 from transformer_nfn.kinship.descent.comparing import LEVEL, BlockKin, NetKin, Stream
 from transformer_nfn.kinship.descent.counting import Count
 from transformer_nfn.kinship.descent.picture import plot_blocks
+from transformer_nfn.kinship.disguise.score import Disguise, in_disguise
 from transformer_nfn.kinship.distances import (
     COPY,
     NEAR,
@@ -34,6 +35,7 @@ __all__ = [
     "BlockKin",
     "Closeness",
     "Count",
+    "Disguise",
     "Distance",
     "Duplicates",
     "Edge",
@@ -62,6 +64,7 @@ __all__ = [
     "fingerprint",
     "fingerprints",
     "group_copies",
+    "in_disguise",
     "kin",
     "kin_by_table",
     "natural",

@@ -508,3 +508,11 @@ def test_quantised_tensors_are_refused(tmp_path: Path, capsys: pytest.CaptureFix
     ended = tnfn(capsys, "kin", *[str(tmp_path / "a.safetensors")] * 2, "--units", str(table))
     assert ended.code == 1
     assert "empty" in ended.err
+
+
+def test_words_are_compared_whatever_stands_before_their_names(tmp_path: Path) -> None:
+    base = made.save(made.model("bert"), tmp_path / "a")
+    bare = made.save(made.load(base).bert, tmp_path / "b")
+    [network] = asked(base, bare).networks
+    assert network.stream is not None
+    assert network.stream.count.share == 1

@@ -21,7 +21,7 @@ from transformer_nfn.cli.common import Json
 from transformer_nfn.cli.terminal import say, say_json
 
 if TYPE_CHECKING:
-    from transformer_nfn.kinship import BlockKin, Count, Kin
+    from transformer_nfn.kinship import BlockKin, Count, Disguise, Kin
 
 #: Exit codes of `tnfn kin`; 1 and 2 are errors, of a file and of the command line.
 UNRELATED, NOT_COMPARABLE = 3, 4
@@ -40,6 +40,10 @@ def kin(
             help="Which tensors have which units, for files that no family reads.",
         ),
     ] = None,
+    disguised: Annotated[
+        bool,
+        typer.Option("--disguised", help="Look past moved neurons, heads and bases too: a score."),
+    ] = False,
     config_first: ConfigFirst = None,
     config_second: ConfigSecond = None,
     options: Options = None,
@@ -53,16 +57,22 @@ def kin(
     Neurons, heads and coordinates of strangers are in no common order; those of a fine-tune keep
     their numbers. Answers: copy, derived, shares a start, shares parts, unrelated as far as can be
     seen, not comparable. p is the probability of as many kept numbers in strangers. Two runs from
-    one seed share their start. Exit code 0 for kin, 3 for unrelated, 4 if not comparable.
+    one seed share their start. Exit code 0 for kin, 3 for unrelated, 4 if not comparable; a score
+    of --disguised does not change it.
 
     Example: tnfn kin tuned/ base/ --plot blocks.png
     """
     from transformer_nfn.checkpoints import TensorFiles
-    from transformer_nfn.kinship import Relation, kin_by_table, plot_blocks
+    from transformer_nfn.kinship import Relation, in_disguise, kin_by_table, plot_blocks
     from transformer_nfn.kinship import kin as ask
 
     check_picture(plot)
+    hidden = None
     if units is not None:
+        if disguised:
+            raise typer.BadParameter(
+                "needs networks of a known family, not --units", param_hint="--disguised"
+            )
         with TensorFiles(first) as one, TensorFiles(second) as two:
             found = kin_by_table(one, two, units)
             names = one.path.name, two.path.name
@@ -76,13 +86,20 @@ def kin(
             encoder = ours.encoder.blocks if ours.encoder is not None else 0
             with Blocks(ours.blocks + encoder, "blocks compared", disable=as_json) as progress:
                 found = ask(ours, theirs, progress)
+            hidden = in_disguise(ours, theirs) if disguised else None
             names = ours.path.name, theirs.path.name
     if plot is not None and any(net.blocks for net in found.networks):
         plot_blocks(found, plot, *names)
     if as_json:
-        say_json(facts(found))
+        said = hidden and {"score": round(hidden.score, 4), "blocks": hidden.blocks}
+        say_json(facts(found) | ({"disguised": said} if disguised else {}))
     else:
         _show(found)
+        if hidden is not None:
+            _show_hidden(hidden)
+        elif found.relation is Relation.UNRELATED and units is None:
+            say("")
+            say("moved neurons, heads or bases would hide kinship: --disguised looks past them")
     if found.relation is Relation.UNRELATED:
         raise typer.Exit(UNRELATED)
     if found.relation is Relation.NOT_COMPARABLE:
@@ -166,6 +183,17 @@ def _show(found: "Kin") -> None:
             say(f"  the stream is not compared: {net.reason}")
         if stream is not None and stream.doubt:
             say(f"  the stream is not counted in p: {stream.doubt}")
+
+
+def _show_hidden(hidden: "Disguise") -> None:
+    say("")
+    if not hidden.blocks:
+        say(f"in disguise: not comparable, {hidden.reason}")
+        return
+    say(f"in disguise: score {hidden.score:.3f}; 0 is chance, 1 a copy (no p-value)")
+    for name, blocks in hidden.blocks.items():
+        each = ", ".join(f"{one} with {two} {score:.2f}" for one, two, score in blocks)
+        say(f"  blocks of the {name}, of the shallower file first: {each}")
 
 
 def _kept(one: "Count") -> str:

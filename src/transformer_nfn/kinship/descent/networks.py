@@ -63,7 +63,7 @@ def _network(name: str, checkpoint: Checkpoint) -> Network:
         for stored, axes in step.tensors.items():
             here = checkpoint.name(stored)
             if here in checkpoint.writers and "x" in axes.split() and len(axes.split()) > 1:
-                tables[here] = table(here, axes.split())
+                tables[stored] = table(here, axes.split())
     return Network(
         name,
         checkpoint.blocks,
