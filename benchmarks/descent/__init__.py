@@ -1,0 +1,1 @@
+"""Networks of known descent, and the methods that are asked about it."""
