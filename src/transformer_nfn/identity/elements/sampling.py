@@ -179,8 +179,11 @@ def _room(checkpoint: Checkpoint, gauge: Gauge, name: str) -> float:
     """
     if name not in checkpoint.spec.block.readers:
         return 1.0
-    scale = gauge.norms[checkpoint.spec.block.readers[name][1]][0].abs()
-    return min(1.0, 4 * (scale.min() / scale.square().mean().sqrt()).item())
+    return _room_beside(gauge.norms[checkpoint.spec.block.readers[name][1]][0])
+
+
+def _room_beside(scale: Tensor) -> float:
+    return min(1.0, 4 * scale.abs().min().item() / _size(scale))
 
 
 def _in_reach(shared: Tensor, router: Tensor, generator: torch.Generator) -> Tensor:
@@ -225,10 +228,9 @@ def _outside(
         weights = free_heads(checkpoint)
         for head in checkpoint.heads.values():
             if head.weight in weights:
-                rows = checkpoint.files.entry(head.weight).shape[0]
-                ones[head.name] = _size_of(checkpoint, head.weight) * torch.randn(
-                    rows, generator=generator, dtype=torch.float64
-                )
+                sizes = _row_sizes(checkpoint, head.weight) * min(1.0, _size(norm[0]))
+                sizes = sizes * _room_beside(norm[0])
+                ones[head.name] = sizes * _normal(sizes, generator)
         if checkpoint.hidden_head:
             name = checkpoint.hidden_head[0]
             ones[name] = _size_of(checkpoint, name) * torch.randn(
@@ -241,6 +243,12 @@ def _size_of(checkpoint: Checkpoint, name: str) -> float:
     """How much is laid over a tensor: not more than it has, and nothing over zeros."""
     rows = next(iter(checkpoint.files.chunks(name, 4096)))
     return min(0.3, rows.double().square().mean().sqrt().item())
+
+
+def _row_sizes(checkpoint: Checkpoint, name: str) -> Tensor:
+    """The same for each row: those of a pooler that nobody trained may be far smaller."""
+    pieces = checkpoint.files.chunks(name, 4096)
+    return torch.cat([p.double().square().mean(dim=-1).sqrt() for p in pieces]).clamp_max(0.3)
 
 
 def _hidden(
