@@ -33,7 +33,7 @@ from benchmarks.forging.contest import Result, all_kinds, play, summary
 from benchmarks.forging.honest import HONEST
 from benchmarks.forging.pairs import Case
 
-_QUICK = {"forgeries": 8, "adaptive": 1, "honest": 6}
+_QUICK = {"forgeries": 6, "adaptive": 1, "honest": 4}
 #: Of the verdict's inputs in the quick form, which is to be repeatable; else they are fresh.
 _QUICK_SEED = 0
 #: Cases given out at a time.

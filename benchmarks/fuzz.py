@@ -46,7 +46,7 @@ READERS = [
 ]
 TOTAL = 1_000_000
 LEAVE = 10.0  # seconds for a process whose inputs are all read
-QUICK = 400  # a quick run has so many times fewer inputs
+QUICK = 800  # a quick run has so many times fewer inputs
 
 
 def in_child(work: Any, log: Path, is_done: Callable[[], bool] = lambda: False) -> int:

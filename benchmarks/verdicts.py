@@ -306,11 +306,11 @@ def main() -> None:
     )
     parser.add_argument("--pairs", type=int, default=2000, help="of each kind")
     parser.add_argument("--processes", type=int, default=1)
-    parser.add_argument("--quick", action="store_true", help="21 of each kind")
+    parser.add_argument("--quick", action="store_true", help="14 of each kind")
     parser.add_argument("--json", action="store_true")
     parser.add_argument("--real", type=Path, help="a folder from tools/real_weights.py")
     arguments = parser.parse_args()
-    pairs = 21 if arguments.quick else arguments.pairs
+    pairs = 14 if arguments.quick else arguments.pairs
     start = time.monotonic()
     with tempfile.TemporaryDirectory() as home:
         jobs = [(home, kind, seed) for seed in range(pairs) for kind in ("equivalent", "miss")]
