@@ -8,15 +8,15 @@ from typing import Any
 import typer
 
 from transformer_nfn.cli.commands.apply import apply
-from transformer_nfn.cli.commands.audit import audit
 from transformer_nfn.cli.commands.bench import bench_app
-from transformer_nfn.cli.commands.dedup import dedup
-from transformer_nfn.cli.commands.explain import explain
 from transformer_nfn.cli.commands.families import families
-from transformer_nfn.cli.commands.fingerprint import fingerprint
 from transformer_nfn.cli.commands.inspect import inspect
-from transformer_nfn.cli.commands.kin import kin
-from transformer_nfn.cli.commands.nearest import nearest
+from transformer_nfn.cli.commands.kinship.audit import audit
+from transformer_nfn.cli.commands.kinship.dedup import dedup
+from transformer_nfn.cli.commands.kinship.explain import explain
+from transformer_nfn.cli.commands.kinship.fingerprint import fingerprint
+from transformer_nfn.cli.commands.kinship.kin import kin
+from transformer_nfn.cli.commands.kinship.nearest import nearest
 from transformer_nfn.cli.commands.rank import rank
 from transformer_nfn.cli.commands.reparam import reparam
 from transformer_nfn.cli.commands.same import same

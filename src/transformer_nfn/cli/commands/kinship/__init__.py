@@ -1,0 +1,1 @@
+"""Commands about who comes from whom."""
