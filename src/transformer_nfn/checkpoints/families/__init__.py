@@ -1,5 +1,6 @@
 """The families we know, and which of them a file is."""
 
+import re
 import sys
 from collections.abc import Collection, Iterable
 from functools import cache
@@ -125,14 +126,17 @@ def recognise(
 def _nearest(names: Collection[str]) -> str:
     """What looks like something we know, and what is missing of it."""
     best: tuple[float, str] = (0.0, "")
+    first = {name[at.start() :] for name in names for at in re.finditer(r"(?=\.0\.)", name)}
     for family in FAMILIES.values():
         wanted = [matrix.names(1)[0] for matrix in family.matrices]
         # Of single letters, as a zoo's nets have them, any file has some.
-        there = [name for name in wanted if "." in name and _ends(names, f".0.{name}")]
+        there = [name for name in wanted if "." in name and f".0.{name}" in first]
         missing = [name for name in wanted if name not in there]
         if len(there) / len(wanted) > best[0]:
             lacks = f", but not {', '.join(missing[:3])}" if missing else ""
-            unlike = [probe for probe in family.probes if not _ends(names, probe)]
+            unlike = [
+                probe for probe in family.probes if not any(name.endswith(probe) for name in names)
+            ]
             lacks = lacks or (f", but not {unlike[0]}" if unlike else ", under another prefix")
             best = (
                 len(there) / len(wanted),
@@ -140,10 +144,6 @@ def _nearest(names: Collection[str]) -> str:
                 f"{family.name}{lacks};",
             )
     return best[1]
-
-
-def _ends(names: Collection[str], ending: str) -> bool:
-    return any(name.endswith(ending) for name in names)
 
 
 def _fitting(families: Iterable[Family], names: Collection[str]) -> list[tuple[Family, str]]:
