@@ -1,6 +1,8 @@
 """What the commands on checkpoints share: the options that stand in for a config."""
 
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated, Any
@@ -67,6 +69,22 @@ def open_checkpoint(
         options=dict(map(parse_option, options or [])),
         family=load_family(family) if family is not None else None,
     )
+
+
+@contextmanager
+def open_two(
+    paths: tuple[str, str],
+    configs: tuple[str | None, str | None],
+    options: tuple[list[str] | None, list[str] | None, list[str] | None],
+    family: str | None,
+) -> Iterator[tuple[Any, Any]]:
+    """Two open `Checkpoint`s; the first of the options are for both."""
+    every, *each = (some or [] for some in options)
+    with (
+        open_checkpoint(paths[0], configs[0], [*every, *each[0]], family) as ours,
+        open_checkpoint(paths[1], configs[1], [*every, *each[1]], family) as theirs,
+    ):
+        yield ours, theirs
 
 
 def check_writable(path: Path | None, kinds: tuple[str, ...]) -> None:

@@ -18,7 +18,7 @@ from transformer_nfn.cli.checkpoints import (
     Source,
     check_picture,
     check_writable,
-    open_checkpoint,
+    open_two,
 )
 from transformer_nfn.cli.common import Json, show
 from transformer_nfn.cli.terminal import say
@@ -70,11 +70,8 @@ def same(
             raise CheckpointError("of adapters there is neither a certificate nor a picture")
         _end(adapters.compare(first, second, seed, quiet=as_json), {}, as_json)
         return
-    every = options or []
-    with (
-        open_checkpoint(first, config_first, [*every, *(options_first or [])], family) as ours,
-        open_checkpoint(second, config_second, [*every, *(options_second or [])], family) as theirs,
-    ):
+    configs, settings = (config_first, config_second), (options, options_first, options_second)
+    with open_two((first, second), configs, settings, family) as (ours, theirs):
         with Blocks(ours.blocks, "blocks compared", disable=as_json) as progress:
             verdict = decide(ours, theirs, progress, seed=seed)
         written = certificate and _certify(verdict, ours, theirs, certificate)

@@ -13,7 +13,7 @@ from transformer_nfn.cli.checkpoints import (
     OptionsSecond,
     Seed,
     Source,
-    open_checkpoint,
+    open_two,
 )
 from transformer_nfn.cli.commands.same import DIFFERENT, UNDECIDED
 from transformer_nfn.cli.common import Json, show
@@ -45,11 +45,8 @@ def verify(
     """
     from transformer_nfn.identity import verify as check
 
-    every = options or []
-    with (
-        open_checkpoint(first, config_first, [*every, *(options_first or [])], family) as ours,
-        open_checkpoint(second, config_second, [*every, *(options_second or [])], family) as theirs,
-    ):
+    configs, settings = (config_first, config_second), (options, options_first, options_second)
+    with open_two((first, second), configs, settings, family) as (ours, theirs):
         found = check(certificate, ours, theirs, seed=seed)
     agreement = found.agreement
     figures = {

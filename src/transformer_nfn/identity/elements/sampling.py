@@ -183,7 +183,7 @@ def _room(checkpoint: Checkpoint, gauge: Gauge, name: str) -> float:
 
 
 def _room_beside(scale: Tensor) -> float:
-    return min(1.0, 4 * scale.abs().min().item() / _size(scale))
+    return min(1.0, 4 * scale.abs().min().item() / max(_size(scale), 1e-300))  # all may be 0
 
 
 def _in_reach(shared: Tensor, router: Tensor, generator: torch.Generator) -> Tensor:

@@ -16,6 +16,7 @@ from transformer_nfn.kinship.descent.counting import (
     comparable,
     count,
     first_look,
+    spread,
     thin,
 )
 from transformer_nfn.kinship.descent.networks import Network
@@ -215,7 +216,7 @@ def _stream(ours: Network, theirs: Network) -> tuple[Stream | None, str | None]:
         return None, f"streams of {size} and {other.shape[1]} coordinates"
     rows, whole = min(len(table), len(other)), len(table) == len(other)
     table, other = table[:rows], other[:rows]
-    few = torch.linspace(0, rows - 1, min(rows, _ROWS)).round().long()
+    few = spread(rows, _ROWS)
     numbers, cosines = nearest(_columns(table[few]), _columns(other[few]))
     kept = int((numbers[0] == torch.arange(size)).sum())
     cosine, log_p = cosines.mean().item(), log_fixed_points(kept)

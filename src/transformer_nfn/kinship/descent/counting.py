@@ -99,13 +99,13 @@ def first_look(pairs: Sequence[tuple[View, View]]) -> list[tuple[View, View]]:
 def thin(mine: View, other: View, tensor: Tensor, *, ours: bool) -> Float[Tensor, "g u w"]:
     """Some of the units, the same numbers in both networks."""
     rows = (mine if ours else other).rows(tensor)
-    groups = _spread(mine.groups, _GROUPS)
+    groups = spread(mine.groups, _GROUPS)
     limit = _UNITS // len(groups)
     if mine.size == other.size or ours:
-        return rows[groups][:, _spread(mine.size, limit)].clone()
-    return rows[groups][:, _spread(other.size, _OTHERS)].clone()
+        return rows[groups][:, spread(mine.size, limit)].clone()
+    return rows[groups][:, spread(other.size, _OTHERS)].clone()
 
 
-def _spread(size: int, most: int) -> Tensor:
+def spread(size: int, most: int) -> Tensor:
     """Numbers below a size, evenly spread."""
     return torch.linspace(0, size - 1, min(size, most)).round().long()

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from transformer_nfn.checkpoints import Checkpoint
 from transformer_nfn.identity import canonical_block, seen
+from transformer_nfn.kinship.descent.counting import spread
 from transformer_nfn.kinship.descent.networks import networks_of
 from transformer_nfn.space import Kind, WeightBatch
 
@@ -72,7 +73,7 @@ def common_words(ours: Seen, theirs: Seen) -> tuple[Tensor, Tensor] | None:
         if other is None or other.shape[1] != table.shape[1]:
             continue
         rows = min(len(table), len(other))
-        few = torch.linspace(0, rows - 1, min(rows, _ROWS)).round().long()
+        few = spread(rows, _ROWS)
         unit = torch.nn.functional.normalize
         return unit(table[few], dim=-1), unit(other[few], dim=-1)
     return None

@@ -16,6 +16,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from transformer_nfn.checkpoints import Checkpoint
+from transformer_nfn.kinship.descent.counting import spread
 from transformer_nfn.kinship.disguise.neurons import Seen, common_words, networks_seen
 
 #: How often the basis is found again.
@@ -74,7 +75,7 @@ def compare_seen(ours: Sequence[Seen], theirs: Sequence[Seen], seed: int = 0) ->
 def _scores(
     few: Seen, many: Seen, words: tuple[Tensor, Tensor], seed: int
 ) -> tuple[tuple[int, int, float], ...]:
-    ours = [block[_some(len(block))] for block in few.blocks]
+    ours = [block[spread(len(block), _NEURONS)] for block in few.blocks]
     table, other = words
     order = torch.randperm(len(table), generator=torch.Generator().manual_seed(seed))
     near = _matched(ours, many.blocks, table, other)
@@ -119,7 +120,3 @@ def _nearest(ours: Float[Tensor, "u s x"], theirs: Float[Tensor, "t s x"]) -> tu
     cosines = ours.flatten(1) @ theirs.flatten(1).T / ours.shape[1]
     best = cosines.max(dim=1)
     return best.indices, best.values
-
-
-def _some(size: int) -> Tensor:
-    return torch.linspace(0, size - 1, min(size, _NEURONS)).round().long()

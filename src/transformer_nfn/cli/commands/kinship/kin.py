@@ -15,7 +15,7 @@ from transformer_nfn.cli.checkpoints import (
     OptionsSecond,
     Source,
     check_picture,
-    open_checkpoint,
+    open_two,
 )
 from transformer_nfn.cli.common import Json
 from transformer_nfn.cli.terminal import say, say_json
@@ -77,12 +77,8 @@ def kin(
             found = kin_by_table(one, two, units)
             names = one.path.name, two.path.name
     else:
-        every = options or []
-        firsts, seconds = [*every, *(options_first or [])], [*every, *(options_second or [])]
-        with (
-            open_checkpoint(first, config_first, firsts, family) as ours,
-            open_checkpoint(second, config_second, seconds, family) as theirs,
-        ):
+        configs, settings = (config_first, config_second), (options, options_first, options_second)
+        with open_two((first, second), configs, settings, family) as (ours, theirs):
             encoder = ours.encoder.blocks if ours.encoder is not None else 0
             with Blocks(ours.blocks + encoder, "blocks compared", disable=as_json) as progress:
                 found = ask(ours, theirs, progress)
