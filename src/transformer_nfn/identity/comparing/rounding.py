@@ -12,6 +12,8 @@ from transformer_nfn.checkpoints import Checkpoint, TensorFiles
 #: What float64 arithmetic does to a number on its way through a comparison, relatively. It counts
 #: where the stored dtype is so fine that its own rounding would be less.
 ARITHMETIC = 3e-14
+#: The bits of a float64 that are its exponent.
+_EXPONENT = 0x7FF << 52
 #: Numbers of a tensor that is kept while its roundings are made.
 _SMALL = 2**16
 
@@ -31,10 +33,10 @@ def last_digit(tensor: Tensor) -> Tensor:
         tensor([1.], dtype=torch.float64)
     """
     kind = torch.finfo(tensor.dtype)
-    exact = tensor.double()
     # Below the smallest normal number the digits end at a fixed place; at 0 as well.
-    _, exponent = torch.frexp(exact.abs().clamp_min(kind.smallest_normal))
-    return torch.exp2(exponent.double() - 1) * kind.eps
+    size = tensor.double().abs().clamp_min(kind.smallest_normal)
+    # A float64 without the bits of its fraction is the power of 2 below it.
+    return size.view(torch.int64).bitwise_and_(_EXPONENT).view(torch.float64) * kind.eps
 
 
 def spread(tensor: Tensor) -> Tensor:

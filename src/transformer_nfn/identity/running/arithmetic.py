@@ -14,18 +14,21 @@ from torch.nn import functional as F
 
 from transformer_nfn.checkpoints import Checkpoint, TensorFiles
 from transformer_nfn.identity.comparing.rounding import with_files
-from transformer_nfn.identity.running.function import run_batches
+from transformer_nfn.identity.running.function import OutputChoice, run_batches
 from transformer_nfn.identity.running.inputs import NetInputs
 
 
 def run_in(
-    dtype: torch.dtype, checkpoint: Checkpoint, batches: Sequence[NetInputs]
+    dtype: torch.dtype,
+    checkpoint: Checkpoint,
+    batches: Sequence[NetInputs],
+    choice: OutputChoice | None = None,
 ) -> list[dict[str, Tensor]]:
     """What a network gives where all that comes of its weights is rounded at every step."""
     if dtype not in _KINDS:
-        return run_batches(checkpoint, batches, as_stored=True)
+        return run_batches(checkpoint, batches, as_stored=True, choice=choice)
     rounded = with_files(checkpoint, _Rounded(checkpoint.files, _KINDS[dtype]))
-    found = run_batches(rounded, batches, as_stored=True)
+    found = run_batches(rounded, batches, as_stored=True, choice=choice)
     with torch._C.DisableTorchFunctionSubclass():
         return [{head: out.as_subclass(Tensor) for head, out in given.items()} for given in found]
 

@@ -18,7 +18,7 @@ from torch import Tensor
 from transformer_nfn.checkpoints import Checkpoint
 from transformer_nfn.identity.comparing.dtypes import loader_dtypes
 from transformer_nfn.identity.running.arithmetic import run_in
-from transformer_nfn.identity.running.function import run_batches, run_roundings
+from transformer_nfn.identity.running.function import OutputChoice, run_batches, run_roundings
 from transformer_nfn.identity.running.inputs import NetInputs, draw_inputs, pool_size
 from transformer_nfn.identity.running.jumps import ties, turning, without_jumps
 
@@ -165,8 +165,12 @@ class _Said:
         first: int = 0,
     ) -> None:
         self.networks, self.batches, self.seed = networks, batches, seed
+        self._choice = OutputChoice(seed, _OUTPUTS)
         self._outputs = [
-            [some_outputs(out, seed) for out in run_batches(network, batches)]
+            [
+                some_outputs(out, self._choice)
+                for out in run_batches(network, batches, choice=self._choice)
+            ]
             for network in networks
         ]
         self._starts = seed + first, seed + first + _OTHER
@@ -183,9 +187,9 @@ class _Said:
         cases = zip(self.networks, self._outputs, self._starts, self._sums, strict=True)
         for network, exact, start, sums in cases:
             seeds = range(start + self._roundings, start + roundings)
-            for moved in run_roundings(network, self.batches, seeds):
+            for moved in run_roundings(network, self.batches, seeds, self._choice):
                 for plain, given, total in zip(exact, moved, sums, strict=True):
-                    for head, out in some_outputs(given, self.seed).items():
+                    for head, out in some_outputs(given, self._choice).items():
                         square = (out - plain[head]).square().sum(dim=2)
                         total[head] = total[head] + square if head in total else square
         self._roundings = max(self._roundings, roundings)
@@ -200,11 +204,11 @@ class _Said:
         for network, exact in zip(self.networks, self._outputs, strict=True):
             own = []
             for dtype, held in loader_dtypes(network).items():
-                outputs = run_in(dtype, network, self.batches)
+                outputs = run_in(dtype, network, self.batches, self._choice)
                 squares = [
                     {
                         head: (out - plain[head]).square().sum()
-                        for head, out in some_outputs(given, self.seed).items()
+                        for head, out in some_outputs(given, self._choice).items()
                     }
                     for given, plain in zip(outputs, exact, strict=True)
                 ]
@@ -289,26 +293,13 @@ def _most_different(networks: tuple[Checkpoint, Checkpoint], seed: int) -> NetIn
     return inputs[order[:_CHOSEN]]
 
 
-def some_outputs(
-    outputs: Mapping[str, Tensor], seed: int, most: int = _OUTPUTS, kept: tuple[int, ...] = ()
-) -> dict[str, Tensor]:
-    """By head what a network says, "s t o"; of more outputs of a token some, chosen by the seed.
-
-    Args:
-        outputs: All of them.
-        seed: Of the choice.
-        most: How many.
-        kept: Some that must be among them.
-    """
+def some_outputs(outputs: Mapping[str, Tensor], choice: OutputChoice) -> dict[str, Tensor]:
+    """By head what a network says, "s t o"; of more outputs of a token those that are chosen."""
     found = {}
     for head, out in outputs.items():
         out = out.unsqueeze(1) if out.dim() == 2 else out
-        if out.shape[2] > most:
-            generator = torch.Generator().manual_seed(seed)
-            order = torch.randperm(out.shape[2], generator=generator).tolist()
-            first = [number for number in kept if number < out.shape[2]]
-            out = out[:, :, list(dict.fromkeys(first + order))[:most]]
-        found[head] = out
+        chosen = choice.of(out.shape[2])
+        found[head] = out if chosen is None else out[:, :, chosen]
     return found
 
 

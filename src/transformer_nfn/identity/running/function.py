@@ -48,9 +48,36 @@ def check_runnable(checkpoint: Checkpoint) -> None:
         raise CheckpointError(f"{checkpoint.path} has no {missing}, so its function cannot be run")
 
 
+@dataclass(frozen=True)
+class OutputChoice:
+    """Of very many outputs of a head some: a vocabulary for each token is most of the work.
+
+    Attributes:
+        seed: Of the choice.
+        most: How many.
+        kept: Some that must be among them.
+    """
+
+    seed: int
+    most: int
+    kept: tuple[int, ...] = ()
+
+    def of(self, size: int) -> list[int] | None:
+        """The numbers of those that are chosen; None if all are."""
+        if size <= self.most:
+            return None
+        generator = torch.Generator().manual_seed(self.seed)
+        order = torch.randperm(size, generator=generator).tolist()
+        first = [number for number in self.kept if number < size]
+        return list(dict.fromkeys(first + order))[: self.most]
+
+
 @torch.no_grad()
 def run(
-    checkpoint: Checkpoint, inputs: NetInputs, blocks: Mapping[int, WeightBatch] | None = None
+    checkpoint: Checkpoint,
+    inputs: NetInputs,
+    blocks: Mapping[int, WeightBatch] | None = None,
+    choice: OutputChoice | None = None,
 ) -> dict[str, Tensor]:
     """What a checkpoint gives for a batch of inputs, by head; hidden states where it has none.
 
@@ -59,8 +86,9 @@ def run(
         inputs: Token ids "s t", of BERT also ids and token types "s 2 t"; or images "s c p q", or a
             zoo's patches "s t p"; where there is an encoder, these with what it is given.
         blocks: Canonical weights that take the place of some blocks.
+        choice: Of the outputs of a head; all if None.
     """
-    return run_batches(checkpoint, [inputs], blocks)[0]
+    return run_batches(checkpoint, [inputs], blocks, choice=choice)[0]
 
 
 @torch.no_grad()
@@ -71,9 +99,10 @@ def run_batches(
     notes: "Notes | None" = None,
     *,
     as_stored: bool = False,
+    choice: OutputChoice | None = None,
 ) -> list[dict[str, Tensor]]:
     """The same for several batches, of inputs of several lengths: each block is read once."""
-    found = run_each([checkpoint], batches, blocks, notes, as_stored=as_stored)
+    found = run_each([checkpoint], batches, blocks, notes, as_stored=as_stored, choice=choice)
     return [{head: out[0] for head, out in given.items()} for given in found]
 
 
@@ -91,7 +120,10 @@ class Notes:
 
 
 def run_roundings(
-    checkpoint: Checkpoint, batches: Sequence[NetInputs], seeds: Iterable[int]
+    checkpoint: Checkpoint,
+    batches: Sequence[NetInputs],
+    seeds: Iterable[int],
+    choice: OutputChoice | None = None,
 ) -> Iterator[list[dict[str, Tensor]]]:
     """What a checkpoint gives after each of several roundings, small ones side by side.
 
@@ -99,6 +131,7 @@ def run_roundings(
         checkpoint: The network.
         batches: Of inputs, as for `run`.
         seeds: Of the roundings.
+        choice: As for `run`.
     """
     seeds = list(seeds)
     tokens = sum(len(inputs) * max(longest(inputs), 64) for inputs in batches)
@@ -107,7 +140,7 @@ def run_roundings(
     for begin in range(0, len(seeds), count):
         some = seeds[begin : begin + count]
         with torch.no_grad():
-            found = run_each(jittered_copies(checkpoint, some), batches)
+            found = run_each(jittered_copies(checkpoint, some), batches, choice=choice)
         for place in range(len(some)):
             yield [{head: out[place] for head, out in given.items()} for given in found]
 
@@ -119,6 +152,7 @@ def run_each(
     notes: Notes | None = None,
     *,
     as_stored: bool = False,
+    choice: OutputChoice | None = None,
 ) -> list[dict[str, Float[Tensor, "n s ..."]]]:
     """The same for several networks of one shape and one config at a time.
 
@@ -128,11 +162,13 @@ def run_each(
         blocks: As for `run`.
         notes: Where to note what is seen on the way.
         as_stored: Run the weights as they are stored, not the canonical ones.
+        choice: As for `run`.
     """
     found = []
     for last in _last_streams(checkpoints, batches, blocks or {}, notes, as_stored):
         given = [
-            _heads(c, n, stream, as_stored) for c, n, stream in zip(checkpoints, *last, strict=True)
+            _heads(c, n, stream, as_stored, choice)
+            for c, n, stream in zip(checkpoints, *last, strict=True)
         ]
         found.append({head: torch.stack([out[head] for out in given]) for head in given[0]})
     return found
@@ -239,6 +275,7 @@ def _heads(
     n: Float[Tensor, "s t x"],
     stream: Float[Tensor, "s t x"],
     as_stored: bool,
+    choice: OutputChoice | None,
 ) -> dict[str, Tensor]:
     """What the heads say of the last stream, plainly normalised and as it is."""
     norm = checkpoint.norm(checkpoint.last_norm)
@@ -253,9 +290,14 @@ def _heads(
         for name, (summary, names) in checkpoint.summaries.items():
             w = {own: read(stored).double() for own, stored in names.items()}
             given[name] = summary.function(hidden, w, checkpoint.settings)
+    predictor = checkpoint.predictor
+    read_again = {*checkpoint.poolers, *([] if predictor is None else [predictor.reads])}
     for name, head in checkpoint.heads.items():
-        weight = read(head.weight).double()
-        bias = read(head.bias).double() if head.bias else torch.zeros(len(weight)).double()
+        some = None if name in read_again else choice
+        weight = _chosen(checkpoint, head.weight, some)
+        bias = torch.zeros(len(weight)).double()
+        if head.bias:
+            bias = _chosen(checkpoint, head.bias, some)
         tokens = hidden if as_stored else n
         if not as_stored:
             weight, bias = folded_head(weight, bias, norm, checkpoint.settings.norm == "layer")
@@ -263,8 +305,8 @@ def _heads(
         given[name] = tokens @ weight.T + bias
         if head.after is not None:
             given[name] = head.after(given[name], checkpoint.settings)
-    if (predictor := checkpoint.predictor) is not None:
-        given["logits"] = _words(checkpoint, predictor, given.pop(predictor.reads))
+    if predictor is not None:
+        given["logits"] = _words(checkpoint, predictor, given.pop(predictor.reads), choice)
     for pooler, activation in checkpoint.poolers.items():
         if pooler not in given:
             continue
@@ -275,18 +317,26 @@ def _heads(
     return given
 
 
+def _chosen(checkpoint: Checkpoint, name: str, choice: OutputChoice | None) -> Tensor:
+    """A tensor that has a row, or a number, for each output: those of the chosen ones."""
+    files = checkpoint.files
+    rows = None if choice is None else choice.of(files.entry(name).shape[0])
+    return (files.read(name) if rows is None else files.rows(name, rows)).double()
+
+
 def _linear(checkpoint: Checkpoint, name: str, x: Float[Tensor, "s x"]) -> Float[Tensor, "s o"]:
     weight, bias = (checkpoint.files.read(f"{name}.{part}").double() for part in ("weight", "bias"))
     return x @ weight.T + bias
 
 
-def _words(checkpoint: Checkpoint, predictor: WordPredictor, hidden: Tensor) -> Tensor:
+def _words(
+    checkpoint: Checkpoint, predictor: WordPredictor, hidden: Tensor, choice: OutputChoice | None
+) -> Tensor:
     """Activation, LayerNorm, decoder."""
     shared, read = checkpoint.tied_decoder, checkpoint.files.read
     hidden = ACTIVATIONS[predictor.activation or checkpoint.settings.activation](hidden)
     scale, *shift = (read(name).double() for name in predictor.norm_tensors)
     hidden = sum(shift, layer_norm(hidden, predictor.eps or checkpoint.settings.eps) * scale)
     weight, bias = (f"{predictor.decoder}.{part}" for part in ("weight", "bias"))
-    return (
-        hidden @ read(shared.get(weight, weight)).double().T + read(shared.get(bias, bias)).double()
-    )
+    decoder = _chosen(checkpoint, shared.get(weight, weight), choice)
+    return hidden @ decoder.T + _chosen(checkpoint, shared.get(bias, bias), choice)

@@ -13,7 +13,7 @@ from transformer_nfn.identity.running.confirmation import (
     MANY_OUTPUTS,
     some_outputs,
 )
-from transformer_nfn.identity.running.function import run, run_roundings
+from transformer_nfn.identity.running.function import OutputChoice, run, run_roundings
 from transformer_nfn.identity.running.inputs import (
     NUMBERS,
     TOKENS,
@@ -210,12 +210,12 @@ def _outputs(
     """
     exact = [_said(checkpoint, inputs, jitters, kept=kept) for checkpoint in (ours, theirs)]
     noise: dict[str, list[Tensor]] = {head: [] for head in exact[0]}
-    most = _most_outputs(inputs, jitters)
+    choice = OutputChoice(_CHOICE, _most_outputs(inputs, jitters), kept)
     for checkpoint, outputs in zip((ours, theirs), exact, strict=True):
         parts = []
         for some in _slices(checkpoint, inputs):
-            moved = run_roundings(checkpoint, [some], range(jitters))
-            parts.append([some_outputs(given, _CHOICE, most, kept) for (given,) in moved])
+            moved = run_roundings(checkpoint, [some], range(jitters), choice)
+            parts.append([some_outputs(given, choice) for (given,) in moved])
         for head in noise:
             each = [torch.cat([part[j][head] for part in parts]) for j in range(jitters)]
             noise[head].append(torch.stack([out.flatten(1) - outputs[head] for out in each]))
@@ -230,9 +230,9 @@ def _said(
     kept: tuple[int, ...] = (),
 ) -> dict[str, Float[Tensor, "s o"]]:
     """What a network says by head, of outputs that there is room for as many times."""
-    most = _most_outputs(inputs, jitters)
+    choice = OutputChoice(_CHOICE, _most_outputs(inputs, jitters), kept)
     parts = [
-        some_outputs(run(checkpoint, some, blocks), _CHOICE, most, kept)
+        some_outputs(run(checkpoint, some, blocks, choice), choice)
         for some in _slices(checkpoint, inputs)
     ]
     return {head: torch.cat([part[head] for part in parts]).flatten(1) for head in parts[0]}
