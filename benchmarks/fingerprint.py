@@ -133,7 +133,7 @@ def measure(family: str, work: Path, seeds: int) -> tuple[dict[str, list[Distanc
         for seed in range(seeds):
             plain = noisy(start, work / f"noisy-{share}-{seed}", seed, share)
             hidden = moved(plain, work / f"hidden-{share}-{seed}", seed, 10.0)
-            note(f"near {share:.1%}", "near copy", first, fingerprint(hidden))
+            note(f"near {share:.1%}", "kin", first, fingerprint(hidden))
     for seed in range(1, seeds + 1):
         other = fingerprint(small(family, work / f"stranger-{seed}", seed))
         note("stranger", "stranger", first, other)
@@ -180,7 +180,7 @@ def real_distances(real: Path, work: Path) -> dict[str, float]:
 
 
 EXPECTED = {
-    "copy": "copy", "disguised": "copy", "tuned": "near copy", "stranger": "stranger",
+    "copy": "copy", "disguised": "copy", "tuned": "kin", "stranger": "stranger",
 }  # fmt: skip
 
 
@@ -262,7 +262,7 @@ def trained(zoo: str, runs: int, work: Path) -> dict[str, float]:
     from transformer_nfn.zoo.dataset import Zoo
 
     paths = export(Zoo(zoo), pc.field("run") < runs, work)
-    prints, broken = fingerprints(paths)
+    prints, broken, _ = fingerprints(paths)
     assert not broken
     run = [path.name.partition("-")[0] for path in paths]
     links = Index.of(prints).pairs()

@@ -147,7 +147,7 @@ def judged(hub: Hub, out: Path) -> dict[str, Any]:
         "copies_planted": len(hub.copies),
         "copies_found": len(said & hub.copies),
         "false_copies": len(said - hub.copies),
-        "near_copies": found["near_copies"],
+        "kin": found["kin"],
         "broken_planted": len(hub.broken),
         "broken_that_are_rows": len(bad & hub.broken),
         "sound_called_broken": len(bad - hub.broken),
@@ -207,7 +207,7 @@ def main() -> int:
     checks = {
         "every_file_is_a_row": figures["rows"] == figures["files"] == count,
         "every_copy_found": figures["copies_found"] == figures["copies_planted"],
-        "no_false_copy": figures["false_copies"] == figures["near_copies"] == 0,
+        "no_false_copy": figures["false_copies"] == figures["kin"] == 0,
         "every_broken_file_a_row": figures["broken_that_are_rows"] == figures["broken_planted"],
         "no_sound_file_broken": figures["sound_called_broken"] == 0,
         "second_run_time": figures["second_run_s"] <= SECOND_RUN,

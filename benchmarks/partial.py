@@ -43,9 +43,9 @@ NOISE = (0.003, 0.01, 0.05)
 #: What a pair of each kind is; a change is told from a copy, whatever else it is called.
 EXPECTED = {
     "copy": ("copy",),
-    **{f"noise {share:.1%}": ("near copy",) for share in NOISE},
-    "one block": ("near copy", "stranger"),
-    "outside": ("near copy", "stranger"),
+    **{f"noise {share:.1%}": ("kin",) for share in NOISE},
+    "one block": ("kin", "stranger"),
+    "outside": ("kin", "stranger"),
     "stranger": ("stranger",),
 }
 
@@ -135,7 +135,7 @@ def trained(zoo: str, runs: int, work: Path) -> dict[str, dict[str, int]]:
     same = sum(run.count(one) - 1 for one in run) // 2
     found = {}
     for choice in ("all", "first", "last"):
-        prints, broken = fingerprints(paths, blocks=choice)
+        prints, broken, _ = fingerprints(paths, blocks=choice)
         assert not broken
         links = Index.of(prints).pairs()
         within = sum(run[i] == run[j] for i, j, _, _ in links)

@@ -284,7 +284,7 @@ def real_classes(real: Path, home: Path) -> dict[str, object]:
         "byte copy": (Answer.SAME_BYTES, Kinship.COPY),
         "tensor copy": (Answer.SAME_TENSORS, Kinship.COPY),
         "reparametrised copy": (Answer.EQUIVALENT, Kinship.COPY),
-        "fine-tune": (Answer.DIFFERENT, Kinship.NEAR),
+        "fine-tune": (Answer.DIFFERENT, Kinship.KIN),
         "stranger": (Answer.DIFFERENT, Kinship.STRANGER),
     }
     found: dict[str, object] = {}

@@ -84,7 +84,7 @@ def test_of_many_files_only_kin_are_listed(tmp_path: Path) -> None:
     for number in range(110):
         os.link(home / "0" / "0.safetensors", home / f"{number}.safetensors")
     said = tnfn("dedup", home).stdout
-    assert "113 files, 3 networks in 3 families; 110 copies, 0 near copies" in said
+    assert "113 files, 3 networks in 3 families; 110 copies, 0 kin" in said
     assert "and 11 more: --to" in said  # of 111
     assert len(said.splitlines()) == 1 + 100 + 2
 

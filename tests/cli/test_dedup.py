@@ -3,6 +3,8 @@ from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
+import torch
+from safetensors.torch import save_file
 
 from tests.checkpoints import made
 from tests.cli.test_zoo import tnfn
@@ -32,8 +34,44 @@ def test_dedup_shows_copies_and_names_what_it_cannot_read(folder: Path) -> None:
     assert result.exit_code == 0
     lines = [line.split() for line in result.stdout.splitlines()]
     assert ["1", "1", "step-2", "copy", "of", "step-1", "0.0e+00", "float32"] in lines
-    assert "3 files, 2 networks in 2 families; 1 copies, 0 near copies" in result.stdout
+    assert "3 files, 2 networks in 2 families; 1 copies, 0 kin" in result.stdout
     assert "broken.safetensors" in result.stderr
+
+
+@pytest.mark.parametrize("results", [False, True])
+def test_files_that_no_family_reads_are_counted_in_a_line(results: bool, tmp_path: Path) -> None:
+    home = tmp_path / "nets"
+    made.zoo_net(home / "net.safetensors")
+    tensors = {"a.weight": torch.randn(3, 4)}
+    save_file(tensors, home / "one.safetensors")
+    save_file({"b.weight": tensors["a.weight"]}, home / "two.safetensors")
+    more = ["--out", tmp_path / "prints"] if results else []
+    said = tnfn("dedup", home, *more).stdout
+    assert "2 files are of no family that is read" in said
+    assert "1 of them have the tensors of another" in said
+    assert "two.safetensors has the tensors of one.safetensors" in said
+    found = json.loads(tnfn("dedup", home, "--json", *more).stdout)
+    assert found["unsupported"] == 2
+    assert [Path(path).stem for path in found["unsupported_copies"]] == ["two"]
+
+
+def test_a_tree_is_written_as_text_and_as_a_picture(folder: Path, tmp_path: Path) -> None:
+    for suffix in (".dot", ".mmd", ".png"):
+        assert tnfn("dedup", folder, "--tree", tmp_path / f"tree{suffix}").exit_code == 0
+    assert (tmp_path / "tree.dot").read_text().splitlines() == [
+        "graph kin {",
+        "  rankdir=LR; node [shape=box];",
+        '  n0 [label="step-1"];',
+        '  n1 [label="step-2"];',
+        '  n0 -- n1 [label="copy"];',
+        "}",
+    ]
+    assert (tmp_path / "tree.mmd").read_text().splitlines() == [
+        "graph LR", '  n0["step-1"]', '  n1["step-2"]', "  n0 ---|copy| n1",
+    ]  # fmt: skip
+    assert (tmp_path / "tree.png").read_bytes().startswith(b"\x89PNG")
+    refused = tnfn("dedup", folder, "--tree", tmp_path / "tree.txt")
+    assert isinstance(refused.exception, CheckpointError)
 
 
 def test_dedup_gives_json_and_a_picture(folder: Path, tmp_path: Path) -> None:

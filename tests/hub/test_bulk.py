@@ -6,14 +6,23 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+import torch
+from safetensors.torch import save_file
 
 from tests.checkpoints import made
 from tests.hub.nets import some_nets, upload
 from transformer_nfn.checkpoints import CheckpointError
-from transformer_nfn.hub import Bulk, FingerprintTask, HubError, Results, stored_index
+from transformer_nfn.hub import (
+    Bulk,
+    FingerprintTask,
+    HubError,
+    Results,
+    stored_digests,
+    stored_index,
+)
 from transformer_nfn.hub.planning import deal
 from transformer_nfn.jobs import Done, Failed, InProcess
-from transformer_nfn.kinship import Index, fingerprint
+from transformer_nfn.kinship import Index, copies_by_digest, fingerprint
 
 
 def run(source: object, out: object, task: Any = None) -> tuple[Bulk, int]:
@@ -83,6 +92,27 @@ def test_bad_files_are_rows_with_a_reason(tmp_path: Path) -> None:
     assert "is a folder" in rows(out)["0"]["reason"]
     assert rows(out)["none.safetensors"]["status"] == "failed"
     assert "No such file" in rows(out)["a.bin"]["reason"]
+
+
+def test_files_of_no_family_are_unsupported_and_tried_again_by_another_reader(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    home, out = some_nets(tmp_path / "nets", 1), tmp_path / "out"
+    tensors = {"a.weight": torch.randn(3, 4), "b": torch.arange(5)}
+    for name, renamed in (("one", "{}"), ("two", "new.{}")):
+        save_file({renamed.format(k): v for k, v in tensors.items()}, home / f"{name}.safetensors")
+    save_file({**tensors, "b": torch.arange(5) + 1}, home / "three.safetensors")
+    bulk, _ = run(home, out)
+    assert bulk.standing()[0] == {"ok": 1, "unsupported": 3}
+    digests = stored_digests(bulk.results, bulk.listing)
+    copies = copies_by_digest(digests)
+    assert {Path(a).stem: Path(b).stem for a, b in copies.items()} == {"two": "one"}
+    assert rows(out)["one.safetensors"]["bytes_read"] >= 48 + 40
+    assert run(home, out)[1] == 0
+    monkeypatch.setattr("transformer_nfn.hub.planning.reader", lambda: "a later one")
+    monkeypatch.setattr("transformer_nfn.hub.work.reader", lambda: "a later one")
+    assert run(home, out)[1] == 3
+    assert run(home, out)[1] == 0
 
 
 def test_headers_that_ask_for_too_much_are_refused(tmp_path: Path) -> None:

@@ -82,7 +82,7 @@ def test_the_table_names_the_nearest_of_what_came_before(folder: Path) -> None:
     rows = dedup(folder).table()
     assert [(row.family, row.group) for row in rows] == sorted((r.family, r.group) for r in rows)
     assert sorted(row.kinship for row in rows) == [
-        "copy", "copy", "copy", "near copy", "stranger", "stranger", "stranger",
+        "copy", "copy", "copy", "kin", "stranger", "stranger", "stranger",
     ]  # fmt: skip
     seen: set[str] = set()
     for row in rows:

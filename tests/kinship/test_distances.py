@@ -45,8 +45,8 @@ def test_the_kinds() -> None:
     one = made_up()
     assert distance(one, one).kinship is Kinship.COPY
     assert distance(one, near(one, COPY["float32"] / 2)).kinship is Kinship.COPY
-    assert distance(one, near(one, COPY["float32"] * 2)).kinship is Kinship.NEAR
-    assert distance(one, near(one, NEAR * 0.8)).kinship is Kinship.NEAR
+    assert distance(one, near(one, COPY["float32"] * 2)).kinship is Kinship.KIN
+    assert distance(one, near(one, NEAR * 0.8)).kinship is Kinship.KIN
     assert distance(one, made_up(1)).kinship is Kinship.STRANGER
 
 
@@ -64,13 +64,13 @@ def test_a_new_part_is_no_copy_but_near() -> None:
     more = Fingerprint("m", "s", "float32", {**one.parts, "head": torch.ones(16).double()})
     far = distance(one, more)
     assert far.parts["head"] == 2.0
-    assert far.kinship is Kinship.NEAR
+    assert far.kinship is Kinship.KIN
 
 
 def test_one_changed_part_is_no_copy() -> None:
     one = made_up()
     parts = {**one.parts, "part 2": made_up(1).parts["part 2"]}
-    assert distance(one, Fingerprint("o", "s", "float32", parts)).kinship is Kinship.NEAR
+    assert distance(one, Fingerprint("o", "s", "float32", parts)).kinship is Kinship.KIN
 
 
 def test_other_shapes_are_infinitely_far() -> None:
@@ -90,7 +90,7 @@ def test_many_at_once_are_the_same_as_two() -> None:
             assert (pair.rms[0], pair.kinship(0)) == (pytest.approx(far.rms), far.kinship)
             assert to_all[j] == [pytest.approx(far.rms), far.kinship]
     assert [(i, j, kind) for i, j, _, kind in Index.of(prints).pairs()] == [
-        (0, 1, "copy"), (0, 3, "near copy"), (1, 3, "near copy"),
+        (0, 1, "copy"), (0, 3, "kin"), (1, 3, "kin"),
     ]  # fmt: skip
 
 
@@ -98,4 +98,4 @@ def test_a_query_may_have_parts_that_no_other_has() -> None:
     one = made_up()
     more = Fingerprint("m", "s", "float32", {"head": torch.ones(16).double(), **one.parts})
     found = Stack.of([one, near(one, 1e-6)]).nearest(more, 1)
-    assert found == [(0, pytest.approx(distance(one, more).rms), Kinship.NEAR)]
+    assert found == [(0, pytest.approx(distance(one, more).rms), Kinship.KIN)]

@@ -119,7 +119,7 @@ def test_equal_fingerprints_are_one_node() -> None:
     index = Index.of(prints)
     assert len(index.forest().keys) == 2
     assert group_copies(index).counts() == {
-        "files": 4, "networks": 2, "families": 1, "copies": 2, "near_copies": 1,
+        "files": 4, "networks": 2, "families": 1, "copies": 2, "kin": 1, "unsupported": 0,
     }  # fmt: skip
 
 
@@ -136,7 +136,7 @@ def test_the_nearest_come_first() -> None:
     one = made_up()
     prints = [made_up(1), near(one, 0.1), near(one, 1e-6), made_up(2, shape="t"), near(one, 0.01)]
     found = Index.of(prints).nearest(one, 3)
-    assert [(n.file, n.kinship) for n in found] == [(2, "copy"), (4, "near copy"), (1, "near copy")]
+    assert [(n.file, n.kinship) for n in found] == [(2, "copy"), (4, "kin"), (1, "kin")]
     assert found[1].distance == pytest.approx(0.01, rel=0.1)
     assert Index.of(prints).nearest(made_up(shape="u")) == []
 

@@ -32,7 +32,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def prints_of(home: Path) -> list[Fingerprint]:
-    prints, broken = fingerprints(find_checkpoints(home))
+    prints, broken, _ = fingerprints(find_checkpoints(home))
     assert not broken
     return prints
 
@@ -52,7 +52,7 @@ def test_a_disguised_duplicate_and_a_foreign_step_are_found(run: Path, tmp_path:
     prints = prints_of(run)
     disguised = disguise(run / "checkpoint-300", tmp_path / "disguised")
     foreign = made.save(made.model("gpt2", seed=5), tmp_path / "foreign")
-    (copy, stranger), _ = fingerprints([disguised, foreign])
+    (copy, stranger), *_ = fingerprints([disguised, foreign])
     found = audit_series([*prints[:6], copy, *prints[6:9], stranger, *prints[9:]])
     findings = {number: step.finding for number, step in enumerate(found.steps) if step.finding}
     assert findings == {6: "duplicate", 10: "foreign"}
@@ -71,7 +71,7 @@ def test_two_foreign_steps_in_a_row_and_one_at_the_end(run: Path, tmp_path: Path
             )
     two = made.save(train_other, tmp_path / "two")
     last = made.save(made.model("gpt2", seed=6), tmp_path / "last")
-    (a, b, c), _ = fingerprints([one, two, last])
+    (a, b, c), *_ = fingerprints([one, two, last])
     found = audit_series([*prints[:5], a, b, *prints[5:], c])
     findings = {number: step.finding for number, step in enumerate(found.steps) if step.finding}
     assert findings == {5: "foreign", 6: "foreign", 14: "foreign"}
@@ -79,7 +79,7 @@ def test_two_foreign_steps_in_a_row_and_one_at_the_end(run: Path, tmp_path: Path
 
 def test_another_shape_is_foreign(run: Path, tmp_path: Path) -> None:
     prints = prints_of(run)
-    (other,), _ = fingerprints([made.save(made.model("bert"), tmp_path / "bert")])
+    (other,), *_ = fingerprints([made.save(made.model("bert"), tmp_path / "bert")])
     found = audit_series([other, *prints])
     assert found.steps[0].finding == "foreign"
     assert found.steps[1].moved is None

@@ -3,8 +3,8 @@
 from transformer_nfn.checkpoints.checkpoint import Checkpoint, Head
 from transformer_nfn.checkpoints.config import parse_option
 from transformer_nfn.checkpoints.digests import Digests, canonical_json
-from transformer_nfn.checkpoints.errors import CheckpointError, UnreadableError
-from transformer_nfn.checkpoints.families import FAMILIES, load_family
+from transformer_nfn.checkpoints.errors import CheckpointError, UnreadableError, UnsupportedError
+from transformer_nfn.checkpoints.families import FAMILIES, installed, load_family
 from transformer_nfn.checkpoints.family import Family, Matrix, Reader, WordPredictor, Writer, linear
 from transformer_nfn.checkpoints.files.closing import Closing
 from transformer_nfn.checkpoints.files.header import Entry, Header, read_header, read_json_object
@@ -33,9 +33,11 @@ __all__ = [
     "Settings",
     "TensorFiles",
     "UnreadableError",
+    "UnsupportedError",
     "WordPredictor",
     "Writer",
     "canonical_json",
+    "installed",
     "linear",
     "load_family",
     "parse_option",

@@ -7,7 +7,7 @@ the two disagree, nobody knows which function is meant.
 from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
-from transformer_nfn.checkpoints.errors import CheckpointError
+from transformer_nfn.checkpoints.errors import CheckpointError, UnsupportedError
 from transformer_nfn.checkpoints.family import Family
 from transformer_nfn.checkpoints.files.tensors import TensorFiles
 from transformer_nfn.checkpoints.settings.keys import SIZES, Biases, Keys
@@ -61,7 +61,7 @@ def check_refused(files: TensorFiles, family: Family, prefix: str) -> None:
     refused = tuple(before + name for name in family.refused for before in ("", prefix))
     for name in files:
         if name.startswith(refused or "\0"):
-            raise CheckpointError(
+            raise UnsupportedError(
                 f"{files.path}: {name[:100]!r} belongs to a kind of {family.name} that is not read"
             )
 
@@ -119,11 +119,11 @@ def check_architectures(config: Mapping[str, Any], keys: Keys, where: str) -> No
         rest = str(name).removeprefix(keys.classes or "")
         known = ("For", "Model", "LMHead", "DoubleHeads")
         if keys.refused and str(name).endswith(keys.refused):
-            raise CheckpointError(
+            raise UnsupportedError(
                 f"{where}: config.json names the architecture {name!r:.60}, which is not read"
             )
         if keys.classes and (rest == name or not rest.startswith(known)):
-            raise CheckpointError(
+            raise UnsupportedError(
                 f"{where}: config.json names the architecture {name!r:.60}, which is no "
                 f"{keys.classes}"
             )

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from transformer_nfn.checkpoints.errors import CheckpointError, UnreadableError
+from transformer_nfn.checkpoints.errors import CheckpointError, UnreadableError, UnsupportedError
 from transformer_nfn.checkpoints.family import Family
 from transformer_nfn.checkpoints.files.header import read_json_object
 from transformer_nfn.checkpoints.files.places import Place, place_of, read_json_file
@@ -65,7 +65,7 @@ def read_model_type(
         where: What was opened.
 
     Raises:
-        CheckpointError: If nobody says it, it is another family's, or the model has code of its
+        UnsupportedError: If nobody says it, it is another family's, or the model has code of its
             own.
     """
     if family.in_metadata is not None:
@@ -77,14 +77,14 @@ def read_model_type(
         f'suggest, say --set model_type={first} (in Python options={{"model_type": "{first}"}})'
     )
     if "model_type" not in options and config.get("auto_map"):
-        raise CheckpointError(
+        raise UnsupportedError(
             f"{where}: config.json has auto_map, so the model runs code of its own, which is not "
             f"read; {say}"
         )
     if kind is None:
-        raise CheckpointError(f"{where}: no config.json says its model_type; {say}")
+        raise UnsupportedError(f"{where}: no config.json says its model_type; {say}")
     if kind not in family.model_types:
-        raise CheckpointError(
+        raise UnsupportedError(
             f"{where}: config.json says {kind!r:.60}, the tensors' names say "
             f"{' or '.join(possible)}"
         )

@@ -12,7 +12,7 @@ from transformer_nfn.cli.terminal import say
 
 if TYPE_CHECKING:
     from transformer_nfn.hub import Bulk, Task
-    from transformer_nfn.kinship import Fingerprint
+    from transformer_nfn.kinship import Prints
 
 Sources = Annotated[
     list[str],
@@ -55,7 +55,7 @@ def few_paths(sources: list[str]) -> list[str | Path]:
 
 def few_fingerprints(
     sources: list[str], blocks: str, ray: str | None, as_json: bool, family: str | None = None
-) -> "tuple[list[Fingerprint], dict[str, str]]":
+) -> "Prints":
     """Fingerprints in memory, and why some files have none."""
     from transformer_nfn.jobs import track
     from transformer_nfn.kinship import fingerprints

@@ -8,7 +8,7 @@ from transformer_nfn.hub.manifests import SUFFIXES as MANIFESTS
 from transformer_nfn.hub.rank_task import RankTask, stored_ranks
 from transformer_nfn.hub.sources import list_items
 from transformer_nfn.hub.store import Results
-from transformer_nfn.hub.stored import load_forest, save_forest, stored_index
+from transformer_nfn.hub.stored import load_forest, save_forest, stored_digests, stored_index
 from transformer_nfn.hub.work import Task
 
 __all__ = [
@@ -25,6 +25,7 @@ __all__ = [
     "list_items",
     "load_forest",
     "save_forest",
+    "stored_digests",
     "stored_index",
     "stored_ranks",
 ]

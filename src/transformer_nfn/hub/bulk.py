@@ -62,7 +62,7 @@ class Bulk:
         self.results = Results(out, task.description)
         self.listing = list_items(sources)
         self._walked = not any(source.endswith(SUFFIXES) for source in sources)
-        known = self.results.rows(["version", "status"])
+        known = self.results.rows(["version", "status", "reader"])
         self.open: pa.Table = open_items(self.listing, known)
 
     def run(self, executor: Executor, watch: Watch = lambda outcomes: outcomes) -> Tally:

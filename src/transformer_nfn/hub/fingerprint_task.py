@@ -2,14 +2,15 @@
 
 import time
 from collections.abc import Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa  # type: ignore[import-untyped]
 import torch
 
-from transformer_nfn.checkpoints import Checkpoint, CheckpointError
-from transformer_nfn.kinship import SEED, Fingerprint, check_choice, fingerprint
+from transformer_nfn.checkpoints import Checkpoint, CheckpointError, TensorFiles
+from transformer_nfn.kinship import SEED, Fingerprint, check_choice, fingerprint, tensor_digest
 
 #: What one worker allows a file that nobody has looked at: bytes read at once, and the longest
 #: axis of a tensor. Sound networks need a few MB, and have axes below 2**20; with these a worker
@@ -42,7 +43,7 @@ class FingerprintTask:
 
     @property
     def schema(self) -> pa.Schema:
-        """Columns: `numbers` are 16 for each of `parts`, one after the other."""
+        """Columns: `numbers` are 16 for each of `parts`, one after the other; see `Sketch`."""
         return pa.schema(
             {
                 "family": pa.string(),
@@ -50,8 +51,16 @@ class FingerprintTask:
                 "dtype": pa.string(),
                 "parts": pa.list_(pa.string()),
                 "numbers": pa.list_(pa.float64()),
+                "sketch_kind": pa.string(),
+                "sketch": pa.binary(),
+                "digest": pa.string(),  # of files that no family reads
             }
         )
+
+    def _limit(self, files: TensorFiles) -> None:
+        files.largest_read = LARGEST_READ
+        if self.limit_seconds is not None:
+            files.deadline = time.monotonic() + self.limit_seconds
 
     def read(self, path: str) -> tuple[Fingerprint, int]:
         """The fingerprint of a file, and the bytes that it took."""
@@ -61,11 +70,16 @@ class FingerprintTask:
                 raise CheckpointError(
                     f"{path} has an axis of {longest}; bulk work reads at most {LONGEST_AXIS}"
                 )
-            checkpoint.files.largest_read = LARGEST_READ
-            if self.limit_seconds is not None:
-                checkpoint.files.deadline = time.monotonic() + self.limit_seconds
+            self._limit(checkpoint.files)
             found = fingerprint(checkpoint, blocks=self.blocks)
             return found, checkpoint.files.bytes_read
+
+    def of_unsupported(self, path: str) -> dict[str, Any]:
+        """A digest of its tensors, by which its copies are found."""
+        with closing(TensorFiles(path)) as files:
+            self._limit(files)
+            digest = tensor_digest(path, files)
+            return {"digest": digest, "bytes_read": files.bytes_read}
 
     def columns(self, found: Sequence[Fingerprint]) -> list[dict[str, Any]]:
         """A row for each."""
@@ -76,6 +90,8 @@ class FingerprintTask:
                 "dtype": one.dtype,
                 "parts": list(one.parts),
                 "numbers": torch.stack(list(one.parts.values())).flatten().numpy(),
+                "sketch_kind": one.sketch and one.sketch.kind,
+                "sketch": one.sketch and one.sketch.to_bytes(),
             }
             for one in found
         ]

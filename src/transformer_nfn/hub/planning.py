@@ -2,6 +2,7 @@
 
 import hashlib
 from collections.abc import Iterator
+from functools import cache
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -9,6 +10,8 @@ import numpy as np
 import pyarrow as pa  # type: ignore[import-untyped]
 import pyarrow.compute as pc  # type: ignore[import-untyped]
 
+from transformer_nfn import __version__
+from transformer_nfn.checkpoints import FAMILIES, installed
 from transformer_nfn.hub.items import Item
 from transformer_nfn.hub.store import FINAL
 
@@ -27,14 +30,30 @@ class Batch(NamedTuple):
     items: list[Item]
 
 
+@cache
+def reader() -> str:
+    """What reads: this version, and the families it knows."""
+    names = sorted([*FAMILIES, *(family.name for family in installed())])
+    digest = hashlib.sha256(" ".join([__version__, *names]).encode())
+    return digest.hexdigest()[:16]
+
+
 def open_items(listing: pa.Table, known: pa.Table) -> pa.Table:
     """What has no row yet, or one of another version, or one that is to be tried again.
 
     Args:
         listing: See `list_items`.
-        known: `path`, `version` and `status`, each path once.
+        known: `path`, `version`, `status` and `reader`, each path once.
     """
-    final = known.filter(pc.is_in(known["status"], pa.array(FINAL)))
+    final = known.filter(
+        pc.or_(
+            pc.is_in(known["status"], pa.array(FINAL)),
+            pc.and_(
+                pc.equal(known["status"], "unsupported"),
+                pc.fill_null(pc.equal(known["reader"], reader()), False),
+            ),
+        )
+    )
     keys = ["path", "version"]
     return listing.join(final.select(keys), keys, join_type="left anti").sort_by("path")
 

@@ -72,6 +72,10 @@ class RankTask:
             metadata = dict(files.shards[0][1].metadata)
             return Net(path, row.numpy(), metadata), files.bytes_read
 
+    def of_unsupported(self, path: str) -> dict[str, Any]:
+        """Nothing: there is no score without a reader."""
+        return {}
+
     def columns(self, found: "Sequence[Net]") -> list[dict[str, Any]]:
         """A row for each."""
         from transformer_nfn.bench import rank_nets

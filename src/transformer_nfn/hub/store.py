@@ -27,8 +27,9 @@ _ROW_GROUP = 1024
 #: Shards that are read at a time: their footers are small, and far ones take a while to come.
 _THREADS = 16
 
-#: What every row has. Status is "ok"; "broken": the file is at fault; "failed": it could not be
-#: read, or a worker died; "changed": while it was read. The last two are tried again.
+#: What every row has. Status is "ok"; "broken": the file is at fault; "unsupported": no family
+#: reads it, and it is tried again by a reader that knows others; "failed": it could not be read, or
+#: a worker died; "changed": while it was read. The last two are tried again in any case.
 COLUMNS = pa.schema(
     {
         "path": pa.string(),
@@ -38,6 +39,7 @@ COLUMNS = pa.schema(
         "reason": pa.string(),
         "bytes_read": pa.int64(),
         "seconds": pa.float64(),
+        "reader": pa.string(),
     }
 )
 _NEVER_NULL = ("path", "version", "status")

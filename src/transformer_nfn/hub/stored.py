@@ -11,7 +11,17 @@ from transformer_nfn.hub.errors import HubError
 from transformer_nfn.hub.fingerprint_task import FingerprintTask
 from transformer_nfn.hub.store import Results
 from transformer_nfn.jobs import DamagedError, read_table, sound
-from transformer_nfn.kinship import WIDTH, Edge, Forest, Index, Shelf, Stack, copy_limit
+from transformer_nfn.kinship import (
+    WIDTH,
+    Edge,
+    Forest,
+    Index,
+    Shelf,
+    Sketch,
+    Stack,
+    copy_limit,
+    shelve_sketches,
+)
 
 #: The forest of kin: derived from the rows, so it may be lost or out of date.
 KIN = "kin.pq"
@@ -37,7 +47,7 @@ def stored_index(results: Results, listing: pa.Table | None = None) -> Index:
     """
     if results.task.get("name") != "fingerprint":
         raise HubError(f"{results.url} holds {results.task.get('name')} results, not fingerprints")
-    columns = ["status", "shape", "dtype", "parts", "numbers"]
+    columns = ["status", "shape", "dtype", "parts", "numbers", "sketch_kind", "sketch"]
     table = results.rows(columns, FingerprintTask().schema)
     chosen = pc.equal(table["status"], "ok")
     if listing is not None:
@@ -50,7 +60,34 @@ def stored_index(results: Results, listing: pa.Table | None = None) -> Index:
     for number, shape in enumerate(shapes.dictionary.to_pylist()):
         files = np.flatnonzero(of_shape == number)
         shelves[shape] = Shelf(files, _stack(table.take(files)))
-    return Index(table["path"].to_pylist(), table["dtype"].to_pylist(), shelves)
+    sketches = shelve_sketches(_sketches(table, results.url))
+    return Index(table["path"].to_pylist(), table["dtype"].to_pylist(), shelves, sketches)
+
+
+def stored_digests(results: Results, listing: pa.Table | None = None) -> dict[str, str]:
+    """Files that no family reads, by their paths, with digests of their tensors."""
+    table = results.rows(["status", "digest"], FingerprintTask().schema)
+    chosen = pc.and_(pc.equal(table["status"], "unsupported"), pc.is_valid(table["digest"]))
+    if listing is not None:
+        chosen = pc.and_(chosen, pc.is_in(table["path"], listing["path"].combine_chunks()))
+    table = table.filter(chosen).sort_by("path")
+    return dict(zip(table["path"].to_pylist(), table["digest"].to_pylist(), strict=True))
+
+
+def _sketches(table: pa.Table, url: str) -> list[Sketch | None]:
+    try:
+        return [
+            None if kind is None or content is None else Sketch.from_bytes(kind, content)
+            for kind, content in zip(
+                table["sketch_kind"].to_pylist(), table["sketch"].to_pylist(), strict=True
+            )
+        ]
+    except ValueError:
+        raise HubError(_wrong(url)) from None
+
+
+def _wrong(url: str) -> str:
+    return f"{url} has rows that are no fingerprints; delete the folder, and run again"
 
 
 def _check_numbers(table: pa.Table, url: str) -> None:
@@ -63,7 +100,7 @@ def _check_numbers(table: pa.Table, url: str) -> None:
         sound = sound and not column.null_count
     sound = sound and pc.all(pc.is_finite(pc.list_flatten(numbers)), skip_nulls=False).as_py()
     if len(table) and not sound:
-        raise HubError(f"{url} has rows that are no fingerprints; delete the folder, and run again")
+        raise HubError(_wrong(url))
 
 
 def _stack(table: pa.Table) -> Stack:

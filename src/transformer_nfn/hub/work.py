@@ -6,10 +6,10 @@ from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import pyarrow as pa  # type: ignore[import-untyped]
 
-from transformer_nfn.checkpoints import CheckpointError, UnreadableError
+from transformer_nfn.checkpoints import CheckpointError, UnreadableError, UnsupportedError
 from transformer_nfn.hub.errors import HubError
 from transformer_nfn.hub.items import Item
-from transformer_nfn.hub.planning import Batch
+from transformer_nfn.hub.planning import Batch, reader
 from transformer_nfn.hub.sources import look
 from transformer_nfn.hub.store import COLUMNS, Results
 from transformer_nfn.jobs import one_thread
@@ -36,6 +36,9 @@ class Task(Protocol):
         Raises:
             CheckpointError: If the file is at fault.
         """
+
+    def of_unsupported(self, path: str) -> dict[str, Any]:
+        """The columns of a file that no family reads."""
 
     def columns(self, found: Sequence[Any]) -> list[dict[str, Any]]:
         """The columns of some files, of what `read` gave."""
@@ -111,16 +114,25 @@ def _try(task: Task, item: Item, own: bool) -> tuple[dict[str, Any], Any]:
 
 def _read(task: Task, path: str) -> tuple[dict[str, Any], Any]:
     try:
-        found, count = task.read(path)
-        return {"status": "ok", "bytes_read": count}, found
+        try:
+            found, count = task.read(path)
+            return {"status": "ok", "bytes_read": count}, found
+        except UnsupportedError as error:
+            unread = {"status": "unsupported", "reason": _words(error)}
+            return unread | task.of_unsupported(path), None
     except Exception as error:
-        broken = isinstance(error, CheckpointError) and not isinstance(error, UnreadableError)
-        return {"status": "broken" if broken else "failed", "reason": _words(error)}, None
+        return {"status": _status(error), "reason": _words(error)}, None
+
+
+def _status(error: Exception) -> str:
+    broken = isinstance(error, CheckpointError) and not isinstance(error, UnreadableError)
+    return "broken" if broken else "failed"
 
 
 def _row(item: Item, status: str, reason: str | None = None) -> dict[str, Any]:
     known = {"path": item.path, "version": item.version, "size": item.size}
-    return known | {"status": status, "reason": reason, "bytes_read": 0, "seconds": 0.0}
+    rest = {"status": status, "reason": reason, "bytes_read": 0, "seconds": 0.0}
+    return known | rest | {"reader": reader()}
 
 
 def _words(error: Exception) -> str:

@@ -5,6 +5,7 @@ from transformer_nfn.kinship.descent.closeness import Closeness
 from transformer_nfn.kinship.descent.comparing import LEVEL, BlockKin, NetKin, Stream
 from transformer_nfn.kinship.descent.counting import Count
 from transformer_nfn.kinship.descent.picture import plot_blocks
+from transformer_nfn.kinship.digests import copies_by_digest, tensor_digest
 from transformer_nfn.kinship.disguise.score import Disguise, in_disguise
 from transformer_nfn.kinship.distances import (
     COPY,
@@ -17,19 +18,24 @@ from transformer_nfn.kinship.distances import (
 )
 from transformer_nfn.kinship.duplicates import Duplicates, Row, dedup, group_copies
 from transformer_nfn.kinship.fingerprinting import WIDTH, Fingerprint, check_choice, fingerprint
-from transformer_nfn.kinship.folders import find_checkpoints, fingerprints, natural
+from transformer_nfn.kinship.folders import Prints, find_checkpoints, fingerprints, natural
 from transformer_nfn.kinship.forest import Edge, Forest
-from transformer_nfn.kinship.index import Index, Neighbour, Shelf
+from transformer_nfn.kinship.index import Index, Neighbour, Shelf, shelve_sketches
 from transformer_nfn.kinship.parents.explaining import Explained, Explanation, Origin, explain
 from transformer_nfn.kinship.picture import plot_kin
 from transformer_nfn.kinship.probes import SEED
 from transformer_nfn.kinship.series import Audit, audit_series
+from transformer_nfn.kinship.sketch.finding import SketchStack
+from transformer_nfn.kinship.sketch.making import Sketch, sketch
+from transformer_nfn.kinship.tree import SUFFIXES as TREES
+from transformer_nfn.kinship.tree import write_tree
 
 __all__ = [
     "COPY",
     "LEVEL",
     "NEAR",
     "SEED",
+    "TREES",
     "WIDTH",
     "Audit",
     "BlockKin",
@@ -49,13 +55,17 @@ __all__ = [
     "Neighbour",
     "NetKin",
     "Origin",
+    "Prints",
     "Relation",
     "Row",
     "Shelf",
+    "Sketch",
+    "SketchStack",
     "Stack",
     "Stream",
     "audit_series",
     "check_choice",
+    "copies_by_digest",
     "copy_limit",
     "dedup",
     "distance",
@@ -70,4 +80,8 @@ __all__ = [
     "natural",
     "plot_blocks",
     "plot_kin",
+    "shelve_sketches",
+    "sketch",
+    "tensor_digest",
+    "write_tree",
 ]

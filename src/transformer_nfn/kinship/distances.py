@@ -48,7 +48,7 @@ from transformer_nfn.kinship.fingerprinting import WIDTH, Fingerprint
 COPY: Mapping[str, float] = MappingProxyType(
     {"float64": 1e-8, "float32": 1e-4, "float16": 0.01, "bfloat16": 0.05}
 )
-#: Largest distance of the median part of a near copy.
+#: Largest distance of the median part of kin.
 NEAR = 0.5
 #: Fingerprints whose distances to one are taken at a time.
 _AT_ONCE = 2**14
@@ -58,7 +58,7 @@ class Kinship(StrEnum):
     """What a distance says of two checkpoints."""
 
     COPY = "copy"
-    NEAR = "near copy"
+    KIN = "kin"
     STRANGER = "stranger"
 
 
@@ -82,10 +82,10 @@ class Distance:
 
     @property
     def kinship(self) -> Kinship:
-        """A copy in all parts, a near copy in most of them, or neither."""
+        """A copy in all parts, near in most of them, or neither."""
         if self.largest <= self.limit:
             return Kinship.COPY
-        return Kinship.NEAR if self.median <= NEAR else Kinship.STRANGER
+        return Kinship.KIN if self.median <= NEAR else Kinship.STRANGER
 
 
 def distance(a: Fingerprint, b: Fingerprint) -> Distance:
@@ -220,4 +220,4 @@ class Judged(NamedTuple):
         """What a pair is."""
         if self.copies[place]:
             return Kinship.COPY
-        return Kinship.NEAR if self.kin[place] else Kinship.STRANGER
+        return Kinship.KIN if self.kin[place] else Kinship.STRANGER

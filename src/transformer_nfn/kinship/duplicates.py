@@ -22,7 +22,7 @@ class Row(NamedTuple):
 
     Attributes:
         path: The file.
-        family: Number of the family: files linked by copies and near copies.
+        family: Number of the family: files linked by copies and kin.
         group: Number of the group of copies: files that are one network.
         kinship: To the file that links it to those before it in the table; a stranger if none does.
         of: That file.
@@ -57,12 +57,14 @@ class Duplicates:
     Attributes:
         index: Fingerprints of all files that could be read.
         broken: Files that could not, and why.
+        unsupported: Files that no family reads, with a digest of their tensors.
         families: Of each family its groups of copies, of each of these its files, by number; a file
             without kin is a family alone. Each hangs by one that comes before it.
     """
 
     index: Index
     broken: Mapping[str, str]
+    unsupported: Mapping[str, str]
     families: Sequence[Sequence[Sequence[Link]]]
 
     @property
@@ -83,7 +85,8 @@ class Duplicates:
             "networks": sum(len(family) for family in self.families),
             "families": len(self.families),
             "copies": sum(link.copy for link in links),
-            "near_copies": sum(link.of is not None and not link.copy for link in links),
+            "kin": sum(link.of is not None and not link.copy for link in links),
+            "unsupported": len(self.unsupported),
         }
 
     def table(self, least: int = 1) -> list[Row]:
@@ -98,7 +101,7 @@ class Duplicates:
             wanted = sum(map(len, family)) >= least
             for group in family:
                 for link in group if wanted else ():
-                    kind = Kinship.COPY if link.copy else Kinship.NEAR
+                    kind = Kinship.COPY if link.copy else Kinship.KIN
                     rows.append(
                         Row(
                             index.paths[link.file],
@@ -130,7 +133,7 @@ class Duplicates:
 def dedup(
     folder: str | Path, executor: Executor | None = None, track: Track = lambda outcomes: outcomes
 ) -> Duplicates:
-    """Find copies in disguise and near copies among all checkpoints under a folder.
+    """Find copies in disguise and kin among all checkpoints under a folder.
 
     Args:
         folder: Where to look.
@@ -140,25 +143,28 @@ def dedup(
     Raises:
         CheckpointError: If the folder has no checkpoints.
     """
-    prints, broken = fingerprints(find_checkpoints(folder), executor, track)
-    return group_copies(prints, broken)
+    found = fingerprints(find_checkpoints(folder), executor, track)
+    return group_copies(found.done, found.broken, found.digests)
 
 
 def group_copies(
     prints: Index | Sequence[Fingerprint],
     broken: Mapping[str, str] | None = None,
+    unsupported: Mapping[str, str] | None = None,
     forest: Forest | None = None,
 ) -> Duplicates:
-    """Group files by kinship; only fingerprints of one shape are compared.
+    """Group files by kinship; fingerprints of one shape and sketches of one kind are compared.
 
     Args:
         prints: Their fingerprints.
         broken: Files that have none, and why.
+        unsupported: Files that no family reads, with a digest of their tensors.
         forest: Of these fingerprints, if it is there already.
     """
     index = prints if isinstance(prints, Index) else Index.of(prints)
     edges = _between_files(index, forest or index.forest())
-    return Duplicates(index, dict(broken or {}), _families(len(index), edges))
+    families = _families(len(index), edges)
+    return Duplicates(index, dict(broken or {}), dict(unsupported or {}), families)
 
 
 def linked(count: int, pairs: Iterable[tuple[int, int]]) -> list[list[int]]:

@@ -12,6 +12,7 @@ Since the probes are the same for all blocks of a residual net, a fingerprint of
 only these and 16 rows of the embedding. The paper's nets are always read whole.
 """
 
+from base64 import b64decode, b64encode
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from math import sqrt
@@ -29,6 +30,7 @@ from transformer_nfn.jobs import one_thread
 from transformer_nfn.kinship.blockfunction import attention_of, mlp_of, through_norm
 from transformer_nfn.kinship.outsidefunction import embedding_of, heads_of
 from transformer_nfn.kinship.probes import Probes, make_probes, plain_norm, signs
+from transformer_nfn.kinship.sketch.making import Sketch, sketch
 from transformer_nfn.space import Attention
 
 #: Numbers for each part.
@@ -49,17 +51,24 @@ class Fingerprint:
         dtype: How its blocks are stored, such as "float32".
         parts: 16 numbers for each part: ``"attention 0"``, ``"mlp 0"``, …, ``"embedding"``, and
             each head by its name.
+        sketch: By which kin are found that have other depths or were changed much; None where
+            there are no neurons, or only some blocks were read.
     """
 
     path: str
     shape: str
     dtype: str
     parts: Mapping[str, Float[Tensor, "16"]]
+    sketch: Sketch | None = None
 
     def to_json(self) -> dict[str, Any]:
         """As a JSON object."""
         numbers = {name: value.tolist() for name, value in self.parts.items()}
-        return {"path": self.path, "shape": self.shape, "dtype": self.dtype, "parts": numbers}
+        found = {"path": self.path, "shape": self.shape, "dtype": self.dtype, "parts": numbers}
+        if self.sketch is not None:
+            content = b64encode(self.sketch.to_bytes()).decode()
+            found["sketch"] = {"kind": self.sketch.kind, "numbers": content}
+        return found
 
     @staticmethod
     def from_json(text: str) -> "Fingerprint":
@@ -80,7 +89,20 @@ class Fingerprint:
                 f"a fingerprint has path, shape, dtype, and {WIDTH} finite numbers for each part"
             )
         stacked = {name: torch.tensor(value, dtype=torch.float64) for name, value in parts.items()}
-        return Fingerprint(given["path"], given["shape"], given["dtype"], stacked)
+        drawn = _read_sketch(given.get("sketch"))
+        return Fingerprint(given["path"], given["shape"], given["dtype"], stacked, drawn)
+
+
+def _read_sketch(given: object) -> Sketch | None:
+    if given is None:
+        return None
+    try:
+        if isinstance(given, dict) and isinstance(given.get("kind"), str):
+            content = b64decode(given["numbers"], validate=True)
+            return Sketch.from_bytes(given["kind"], content)
+    except (KeyError, TypeError, ValueError):
+        pass
+    raise CheckpointError("a sketch has a kind, and its numbers in base 64")
 
 
 def _are_numbers(value: object) -> bool:
@@ -123,7 +145,8 @@ def fingerprint(
             raise CheckpointError(f"{checkpoint.path}: {name} has weights that are not finite")
     stored = str(checkpoint.dtype).removeprefix("torch.")
     shape = shape_of(checkpoint) + ("" if chosen is None else f" read={blocks}")
-    return Fingerprint(str(checkpoint.path), shape, stored, parts)
+    drawn = sketch(checkpoint) if chosen is None else None
+    return Fingerprint(str(checkpoint.path), shape, stored, parts, drawn)
 
 
 def check_choice(blocks: str) -> list[str]:
@@ -149,12 +172,9 @@ def chosen_blocks(checkpoint: Checkpoint, blocks: str) -> list[int] | None:
 
 
 def shape_of(checkpoint: Checkpoint) -> str:
-    """Family, sizes and rows of the embeddings in a line: what two files must share."""
+    """Family and sizes in a line: what two files must share; a vocabulary may be extended."""
     sizes = {**checkpoint.spec.sizes, "blocks": checkpoint.blocks}
     words = [f"{name}={size}" for name, size in sizes.items()]
-    for name, writer in checkpoint.writers.items():
-        shape = checkpoint.files.entry(name).shape
-        words += [f"rows={torch.Size(shape).numel() // checkpoint.D}"] if writer.axes != "x" else []
     rope = checkpoint.settings.rope
     if rope and rope.kind != "default":
         words += [f"rope={rope.kind}", *(f"{name}={value:g}" for name, value in rope.options)]

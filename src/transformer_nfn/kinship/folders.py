@@ -5,10 +5,11 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
-from transformer_nfn.checkpoints import Checkpoint, CheckpointError, load_family
+from transformer_nfn.checkpoints import Checkpoint, CheckpointError, UnsupportedError, load_family
 from transformer_nfn.jobs import Done, Executor, InProcess
+from transformer_nfn.kinship.digests import tensor_digest
 from transformer_nfn.kinship.fingerprinting import Fingerprint, check_choice, fingerprint
 
 _INDEX = ".safetensors.index.json"
@@ -59,6 +60,37 @@ def natural(path: str | Path) -> list[tuple[int, str]]:
     return [(int(word), "") if word.isdecimal() else (-1, word) for word in words]
 
 
+class Prints(NamedTuple):
+    """What came of some files, each in the order in which they were given.
+
+    Attributes:
+        done: Fingerprints.
+        broken: Files that have none, and why.
+        unsupported: Files that no family reads.
+    """
+
+    done: list[Fingerprint]
+    broken: dict[str, str]
+    unsupported: "dict[str, Unsupported]"
+
+    @property
+    def unread(self) -> dict[str, str]:
+        """Of all files without a fingerprint why."""
+        return self.broken | {path: one.reason for path, one in self.unsupported.items()}
+
+    @property
+    def digests(self) -> dict[str, str]:
+        """Of the tensors of files that no family reads."""
+        return {path: one.digest for path, one in self.unsupported.items()}
+
+
+class Unsupported(NamedTuple):
+    """Of a file that no family reads: why, and a digest of its tensors."""
+
+    reason: str
+    digest: str
+
+
 def fingerprints(
     paths: Sequence[str | Path],
     executor: Executor | None = None,
@@ -66,11 +98,11 @@ def fingerprints(
     *,
     blocks: str = "all",
     family: str | None = None,
-) -> tuple[list[Fingerprint], dict[str, str]]:
-    """Fingerprints of many files in their order, and what is wrong with those that have none.
+) -> Prints:
+    """Fingerprints of many checkpoints; of what cannot be read the reason.
 
     Args:
-        paths: The files, or their URLs.
+        paths: Paths or URLs.
         executor: Where to compute; in this process if None.
         track: Is given the outcomes and passes them on, to show progress.
         blocks: Which blocks are read, see `fingerprint`.
@@ -78,27 +110,32 @@ def fingerprints(
     """
     check_choice(blocks)  # a wrong word is reported before anything is read
     function = partial(try_fingerprint, blocks=blocks, family=family)
-    done: dict[str | Path, Fingerprint] = {}
-    broken: dict[str | Path, str] = {}
+    results: dict[str | Path, Fingerprint | Unsupported | str] = {}
     for outcome in track((executor or InProcess()).run(function, paths)):
-        if not isinstance(outcome, Done):
-            broken[outcome.job] = outcome.error.strip().splitlines()[-1]
-        elif isinstance(outcome.result, str):
-            broken[outcome.job] = outcome.result
-        else:
-            done[outcome.job] = outcome.result
-    return [done[path] for path in paths if path in done], {
-        str(path): broken[path] for path in paths if path in broken
-    }
+        done = isinstance(outcome, Done)
+        results[outcome.job] = outcome.result if done else outcome.error.strip().splitlines()[-1]
+    found = Prints([], {}, {})
+    for path in paths:
+        result = results.get(path)
+        if isinstance(result, Fingerprint):
+            found.done.append(result)
+        elif isinstance(result, Unsupported):
+            found.unsupported[str(path)] = result
+        elif result is not None:
+            found.broken[str(path)] = result
+    return found
 
 
 def try_fingerprint(
     path: str | Path, *, blocks: str = "all", family: str | None = None
-) -> Fingerprint | str:
+) -> Fingerprint | Unsupported | str:
     """A fingerprint, or why there is none; a broken file is no reason to stop."""
     try:
         table = load_family(family) if family is not None else None
-        with Checkpoint(path, family=table) as checkpoint:
-            return fingerprint(checkpoint, blocks=blocks)
+        try:
+            with Checkpoint(path, family=table) as checkpoint:
+                return fingerprint(checkpoint, blocks=blocks)
+        except UnsupportedError as error:
+            return Unsupported(str(error), tensor_digest(path))
     except (CheckpointError, OSError) as error:
         return str(error)

@@ -9,7 +9,8 @@ what was compared once is not compared again. A tree that lost a fingerprint may
 together by pairs that were left out: what is left of it is compared like new.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from math import inf
 from typing import NamedTuple
 
@@ -21,8 +22,7 @@ from scipy.sparse.csgraph import (  # type: ignore[import-untyped]
     minimum_spanning_tree,
 )
 
-from transformer_nfn.kinship.distances import Stack
-from transformer_nfn.kinship.joining import Links, kin_pairs, pairs_before
+from transformer_nfn.kinship.joining import Links
 
 #: Edges that are gathered before they are thinned out again, beside some for each fingerprint.
 _GATHERED = 2**20
@@ -69,67 +69,61 @@ class Forest(NamedTuple):
 EMPTY = Forest.empty()
 
 
-def whole_trees(known: Forest, shapes: Mapping[bytes, str]) -> dict[str, Forest]:
-    """What of a forest still holds: trees that have lost nothing, by shape.
+def whole_trees(known: Forest, there: AbstractSet[bytes]) -> Forest:
+    """What of a forest still holds: trees that have lost nothing.
 
     Args:
         known: A forest.
-        shapes: The shape of each fingerprint that is there.
+        there: The keys of all fingerprints that are there.
     """
     if not known.keys:
-        return {}
+        return known
     keys = list(known.keys)
     number = {key: i for i, key in enumerate(keys)}
     first, second, _, _ = _to_links(known.edges, number)
     tree = _trees(len(keys), first, second)
-    gone = np.array([key not in shapes for key in keys], dtype=bool)
     damaged = np.zeros(len(keys), dtype=bool)
-    damaged[tree[gone]] = True  # trees are numbered below their fingerprints
-    whole: dict[str, set[bytes]] = {}
-    edges: dict[str, list[Edge]] = {}
-    for key, lost in zip(keys, damaged[tree], strict=True):
-        if not lost:
-            whole.setdefault(shapes[key], set()).add(key)
-    for edge in known.edges:
-        if not damaged[tree[number[edge.first]]]:
-            edges.setdefault(shapes[edge.first], []).append(edge)
-    return {shape: Forest(frozenset(some), edges.get(shape, [])) for shape, some in whole.items()}
+    damaged[tree[[key not in there for key in keys]]] = True  # trees are numbered below their keys
+    whole = frozenset(key for key, lost in zip(keys, damaged[tree], strict=True) if not lost)
+    return Forest(whole, [edge for edge in known.edges if edge.first in whole])
 
 
 class Growth:
-    """The forest of some fingerprints of one shape, in the making.
+    """The forest of some fingerprints, in the making.
 
     Args:
-        stack: The fingerprints.
-        keys: Of all in the stack; equal ones are bit for bit the same.
+        keys: Of all of them; equal ones are bit for bit the same.
         known: Whole trees of some of these.
-
-    Attributes:
-        total: How many pairs are to be compared.
     """
 
-    def __init__(self, stack: Stack, keys: Sequence[bytes], known: Forest) -> None:
-        self._stack, self._keys = stack, keys
-        place = {key: node for node, key in reversed(list(enumerate(keys)))}  # each key once
-        old = [node for key, node in place.items() if key in known.keys]
-        new = [node for key, node in place.items() if key not in known.keys]
-        self._order, self._start = np.array(old + new, dtype=np.int64), len(old)
-        self.total = pairs_before(len(self._order), self._start)
+    def __init__(self, keys: Sequence[bytes], known: Forest) -> None:
+        self._keys, self._known = keys, known
+        self._place = {key: node for node, key in reversed(list(enumerate(keys)))}  # each key once
         # Ties are broken by the keys: the same forest, in whatever order its nodes came.
         self._rank = np.zeros(len(keys), dtype=np.int64)
-        self._rank[[place[key] for key in sorted(place)]] = np.arange(len(place))
-        self._gathered = [_to_links(known.edges, place)]
+        self._rank[[self._place[key] for key in sorted(self._place)]] = np.arange(len(self._place))
+        self._gathered = [_to_links(known.edges, self._place)]
 
-    def steps(self) -> Iterator[int]:
-        """Compare, and say each time how many pairs were."""
-        for block in kin_pairs(self._stack, self._order, self._start):
-            self._gathered.append(block.links)
-            if sum(len(one.first) for one in self._gathered) > _GATHERED + 4 * len(self._order):
-                self._gathered = [thin(Links.joined(self._gathered), self._rank)]
-            yield block.pairs
+    def order(self, files: Int[np.ndarray, " n"]) -> tuple[Int[np.ndarray, " m"], int]:
+        """Places of some files, each fingerprint once and the known ones first, and how many are.
+
+        Args:
+            files: Numbers of fingerprints; places are those in this array.
+        """
+        once = [n for n, file in enumerate(files) if self._place[self._keys[file]] == file]
+        known = [self._keys[files[n]] in self._known.keys for n in once]
+        old = [n for n, is_old in zip(once, known, strict=True) if is_old]
+        new = [n for n, is_old in zip(once, known, strict=True) if not is_old]
+        return np.array(old + new, dtype=np.int64), len(old)
+
+    def add(self, links: Links) -> None:
+        """Some pairs, by the numbers of their fingerprints."""
+        self._gathered.append(links)
+        if sum(len(one.first) for one in self._gathered) > _GATHERED + 4 * len(self._keys):
+            self._gathered = [thin(Links.joined(self._gathered), self._rank)]
 
     def edges(self) -> list[Edge]:
-        """The forest, after all steps."""
+        """The forest of all that was added."""
         links = thin(Links.joined(self._gathered), self._rank)
         found = []
         for one, other, far, copies in zip(*links, strict=True):
@@ -139,7 +133,7 @@ class Growth:
 
 
 def thin(links: Links, rank: Int[np.ndarray, " n"]) -> Links:
-    """The minimum spanning forest of some pairs, each given once; copies before all others.
+    """The minimum spanning forest of some pairs; copies before all others.
 
     Args:
         links: The pairs.
@@ -150,9 +144,11 @@ def thin(links: Links, rank: Int[np.ndarray, " n"]) -> Links:
     low = np.minimum(rank[links.first], rank[links.second])
     high = np.maximum(rank[links.first], rank[links.second])
     order = np.lexsort((high, low, links.distance, ~links.copies))
-    weights = np.empty(len(order))
-    weights[order] = np.arange(1, len(order) + 1)  # 0 would be no edge
-    graph = coo_array((weights, (links.first, links.second)), shape=(len(rank), len(rank)))
+    # A pair may be there by its fingerprints and by its sketches: the shorter one counts.
+    order = order[np.sort(np.unique(low[order] * len(rank) + high[order], return_index=True)[1])]
+    weights = np.arange(1.0, len(order) + 1)  # 0 would be no edge
+    ends = links.first[order], links.second[order]
+    graph = coo_array((weights, ends), shape=(len(rank), len(rank)))
     chosen = order[minimum_spanning_tree(graph.tocsr()).data.astype(np.int64) - 1]
     return Links(*(column[np.sort(chosen)] for column in links))
 

@@ -5,7 +5,7 @@ A million fingerprints of 7 parts take 0.9 GB, and as much again while kin are s
 
 import hashlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import compress
 from typing import Any, NamedTuple
@@ -16,7 +16,9 @@ from jaxtyping import Int
 from transformer_nfn.kinship.distances import Kinship, Stack
 from transformer_nfn.kinship.fingerprinting import Fingerprint
 from transformer_nfn.kinship.forest import EMPTY, Forest, Growth, whole_trees
-from transformer_nfn.kinship.joining import kin_pairs
+from transformer_nfn.kinship.joining import Links, kin_pairs, pairs_before
+from transformer_nfn.kinship.sketch.finding import SketchStack
+from transformer_nfn.kinship.sketch.making import Sketch
 
 #: What passes steps on, given how much there is in all, and shows how far they are.
 Watch = Callable[[Iterator[int], int], Iterable[int]]
@@ -34,6 +36,13 @@ class Shelf(NamedTuple):
     stack: Stack
 
 
+class SketchShelf(NamedTuple):
+    """The sketches of one kind: numbers of their files among all, and what they are."""
+
+    files: Int[np.ndarray, " n"]
+    stack: SketchStack
+
+
 class Neighbour(NamedTuple):
     """A file near another: its number, root mean square distance, and what it is to it."""
 
@@ -44,17 +53,19 @@ class Neighbour(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Index:
-    """Fingerprints of many files; only those of one shape are compared.
+    """Fingerprints of many files; only those of one shape are compared, and sketches of one kind.
 
     Attributes:
         paths: The files.
         dtypes: How each is stored.
         shelves: The fingerprints, by shape.
+        sketches: The sketches, by kind; files of several depths and vocabularies have one.
     """
 
     paths: Sequence[str]
     dtypes: Sequence[str]
     shelves: Mapping[str, Shelf]
+    sketches: Mapping[str, SketchShelf] = field(default_factory=dict)
 
     @cached_property
     def shapes(self) -> list[str]:
@@ -71,30 +82,42 @@ class Index:
         files: dict[str, list[int]] = {}
         for number, one in enumerate(prints):
             files.setdefault(one.shape, []).append(number)
+        sketches = [one.sketch for one in prints]
         shelves = {
             shape: Shelf(np.array(some), Stack.of([prints[number] for number in some]))
             for shape, some in files.items()
         }
-        return Index([one.path for one in prints], [one.dtype for one in prints], shelves)
+        paths, dtypes = [one.path for one in prints], [one.dtype for one in prints]
+        return Index(paths, dtypes, shelves, shelve_sketches(sketches))
 
     def __len__(self) -> int:
         return len(self.paths)
 
     def nearest(self, one: Fingerprint, count: int = 10) -> list[Neighbour]:
-        """The files nearest to a fingerprint, copies first; none of another shape."""
-        shelf = self.shelves.get(one.shape)
-        if shelf is None:
-            return []
-        near = shelf.stack.nearest(one, count)
-        return [Neighbour(int(shelf.files[number]), far, kind) for number, far, kind in near]
+        """The files nearest to a fingerprint: copies, kin, then strangers of the same shape."""
+        found: dict[int, Neighbour] = {}
+        if (shelf := self.shelves.get(one.shape)) is not None:
+            for number, far, kind in shelf.stack.nearest(one, count):
+                file = int(shelf.files[number])
+                found[file] = Neighbour(file, far, kind)
+        if one.sketch is not None and (same := self.sketches.get(one.sketch.kind)) is not None:
+            kin = same.stack.kin_of(one.sketch)
+            for number, far in zip(kin.second, kin.distance, strict=True):
+                file = int(same.files[number])
+                known = found.get(file)
+                if known is None or known.kinship is Kinship.STRANGER:
+                    found[file] = Neighbour(file, float(far), Kinship.KIN)
+        kinds = list(Kinship)
+        order = sorted(found.values(), key=lambda near: (kinds.index(near.kinship), near.distance))
+        return order[:count]
 
     def pairs(self) -> list[tuple[int, int, float, Kinship]]:
-        """All pairs of kin i < j with their distances, in order: of few files."""
+        """All pairs of kin i < j by their fingerprints, in order: of few files."""
         found = []
         for files, stack in self.shelves.values():
             for block in kin_pairs(stack, np.arange(len(stack))):
                 for first, second, far, copies in zip(*block.links, strict=True):
-                    kind = Kinship.COPY if copies else Kinship.NEAR
+                    kind = Kinship.COPY if copies else Kinship.KIN
                     found.append((int(files[second]), int(files[first]), float(far), kind))
         return sorted(found)
 
@@ -108,15 +131,30 @@ class Index:
                 in all; it passes the steps on, to show progress.
         """
         keys = self.keys()
-        by_shape = whole_trees(known, dict(zip(keys, self.shapes, strict=True)))
-        growths = [
-            Growth(stack, [keys[file] for file in files], by_shape.get(shape, EMPTY))
-            for shape, (files, stack) in self.shelves.items()
-        ]
-        steps = (step for growth in growths for step in growth.steps())
-        for _ in watch(steps, sum(growth.total for growth in growths)):
+        known = whole_trees(known, frozenset(keys))
+        growth = Growth(keys, known)
+        orders = [growth.order(files) for files, _ in self._all_shelves()]
+        steps = (step for step in self._compared(growth, orders))
+        for _ in watch(steps, sum(pairs_before(len(order), old) for order, old in orders)):
             pass
-        return Forest(frozenset(keys), [edge for growth in growths for edge in growth.edges()])
+        return Forest(frozenset(keys), growth.edges())
+
+    def _all_shelves(self) -> "list[Shelf | SketchShelf]":
+        return [*self.shelves.values(), *self.sketches.values()]
+
+    def _compared(self, growth: Growth, orders: Sequence[tuple[np.ndarray, int]]) -> Iterator[int]:
+        """Compare what is on each shelf, and say each time how many pairs were."""
+        for (files, stack), (order, old) in zip(self._all_shelves(), orders, strict=True):
+            if isinstance(stack, Stack):
+                for block in kin_pairs(stack, order, old):
+                    first, second, far, copies = block.links
+                    growth.add(Links(files[first], files[second], far, copies))
+                    yield block.pairs
+            else:
+                for count, (first, second, far) in stack.pairs(order, old):
+                    none = np.zeros(len(far), dtype=bool)
+                    growth.add(Links(files[first], files[second], far, none))
+                    yield count
 
     def keys(self) -> list[bytes]:
         """A digest of each fingerprint: equal ones are bit for bit the same."""
@@ -138,3 +176,17 @@ class Index:
                 digest.update(numbers[by_name[there[by_name]]].tobytes())
                 keys[file] = digest.digest()
         return keys
+
+
+def shelve_sketches(sketches: Sequence[Sketch | None]) -> dict[str, SketchShelf]:
+    """Sketches by their kinds, of files in their order; some have none."""
+    files: dict[str, list[int]] = {}
+    for number, one in enumerate(sketches):
+        if one is not None:
+            files.setdefault(one.kind, []).append(number)
+    return {
+        kind: SketchShelf(
+            np.array(some), SketchStack([one for n in some if (one := sketches[n]) is not None])
+        )
+        for kind, some in files.items()
+    }

@@ -67,7 +67,7 @@ def _plot_links(found: Duplicates, axes: Any) -> None:
     """How far files are from those they hang by: copies lie apart from all others."""
     kin = [link for family in found.families for group in family for link in group]
     bins = np.linspace(-7, 0.3, 60)
-    for copy, label in ((True, "copies"), (False, "near copies")):
+    for copy, label in ((True, "copies"), (False, "kin")):
         far = [link.distance for link in kin if link.distance is not None and link.copy is copy]
         sizes = np.log10(np.maximum(far, 1e-7))
         axes.hist(sizes, bins=bins, label=f"{len(far)} {label}", alpha=0.7)

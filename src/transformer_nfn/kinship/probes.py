@@ -1,7 +1,7 @@
 """What fingerprints are taken with: seeded signs, and tokens made of a checkpoint's own embedding.
 
 Tokens of the embedding turn with the basis of the residual stream, so all inner products of what
-blocks make of them are free of it. They are the same rows in all files of one vocabulary.
+blocks make of them are free of it. They are made of the same rows in all files of one vocabulary.
 """
 
 from dataclasses import dataclass
@@ -21,7 +21,9 @@ from transformer_nfn.space import Inputs, sine_positions
 #: Tokens; a sequence of them is what attention sees.
 COUNT = 16
 #: Part of every label, so that another version of the numbers is another set of them.
-SEED = "transformer-nfn fingerprint 1"
+SEED = "transformer-nfn fingerprint 2"
+#: Most words that tokens are made of.
+_ROWS = 4096
 #: Signs that are kept, not made again.
 _SMALL = 2**14
 
@@ -61,24 +63,20 @@ def _made(label: str, shape: tuple[int, ...]) -> Tensor:
 _remembered = lru_cache(maxsize=256)(_made)
 
 
-def chosen(rows: int, count: int) -> list[int]:
-    """Seeded numbers of rows, distinct where there are enough.
-
-    Example:
-        >>> chosen(30522, 4)
-        [6090, 7662, 10363, 16333]
-    """
-    digest = shake_256(f"{SEED}: {rows} rows".encode()).digest(64 * count)
-    drawn = [int.from_bytes(digest[i : i + 8], "little") % rows for i in range(0, len(digest), 8)]
-    return (list(dict.fromkeys(drawn)) + drawn)[:count]
+def mixed(rows: Float[Tensor, "r x"], count: int) -> Float[Tensor, "p x"]:
+    """Seeded sums ± of rows, about as large as one of them: no few rows decide what they are."""
+    weights = signs(f"{len(rows)} rows", count, len(rows)).double()
+    found: Tensor = weights @ rows.double() / len(rows) ** 0.5
+    return found
 
 
 def make_probes(checkpoint: Checkpoint, dtype: torch.dtype) -> Probes:
     """The tokens of a checkpoint, computed in float64 and given in `dtype`.
 
-    Word embeddings where there are any; half patches and half positions for ViT; for nets of a zoo
-    the rows of the embedding, its bias and fixed positions. Nets that read vectors have none, and
-    their stream has the vectors' own basis, so fixed tokens do.
+    Sums of word embeddings where there are any, of the first up to 4,096: a vocabulary may grow.
+    Half patches and half positions for ViT; for nets of a zoo the rows of the embedding, its bias
+    and fixed positions. Nets that read vectors have none, and their stream has the vectors' own
+    basis, so fixed tokens do.
 
     Raises:
         CheckpointError: If nothing is embedded, and the basis of the stream is anybody's.
@@ -112,13 +110,10 @@ def _own_rows(checkpoint: Checkpoint) -> Float[Tensor, "p x"]:
         )
     first = sources[0]
     if checkpoint.writers[first].axes == "t x":
-        return files.rows(first, chosen(files.entry(first).shape[0], COUNT)).double()
+        rows = min(files.entry(first).shape[0], _ROWS)
+        return mixed(files.slice(first, 0, 2 ** (rows.bit_length() - 1)), COUNT)
     each = -(-COUNT // len(sources))
-    found = []
-    for name in sources:
-        rows = stored_rows(checkpoint, name)
-        found.append(rows[chosen(len(rows), each)].double())
-    return torch.cat(found)[:COUNT]
+    return torch.cat([mixed(stored_rows(checkpoint, name), each) for name in sources])[:COUNT]
 
 
 def _sine_rows(checkpoint: Checkpoint) -> Float[Tensor, "p x"]:
@@ -127,4 +122,4 @@ def _sine_rows(checkpoint: Checkpoint) -> Float[Tensor, "p x"]:
     if not checkpoint.writers:
         return signs("word vectors", COUNT, D).double() + positions
     weight, bias = (stored_rows(checkpoint, name) for name in checkpoint.writers)
-    return weight[chosen(len(weight), COUNT)].double() + bias.double() + positions
+    return mixed(weight, COUNT) + bias.double() + positions

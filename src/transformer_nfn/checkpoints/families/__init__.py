@@ -11,7 +11,7 @@ from pkgutil import walk_packages
 from types import MappingProxyType
 from typing import Any
 
-from transformer_nfn.checkpoints.errors import CheckpointError
+from transformer_nfn.checkpoints.errors import CheckpointError, UnsupportedError
 from transformer_nfn.checkpoints.family import Family
 
 #: Packages that bring a family of their own name it in this group of entry points.
@@ -100,7 +100,7 @@ def recognise(
         The family, what stands before its names, and every model_type with such names.
 
     Raises:
-        CheckpointError: If it is none we know.
+        UnsupportedError: If it is none we know.
     """
     if given is not None:
         candidates = _fitting([given], names)
@@ -117,7 +117,7 @@ def recognise(
             f"{where} is no {given.name}: it has not all of {', '.join(given.probes)}; its tensors "
             f"are called {some[:200]}, …"
         )
-    raise CheckpointError(
+    raise UnsupportedError(
         f"{where} is of no family we know (`tnfn families` lists them); its tensors are called "
         f"{some[:200]}, …;{_nearest(names)} a table of your own can be given, see docs/networks.md"
     )

@@ -33,16 +33,17 @@ def audit(
     remote = "://" in folder
     paths = few_paths([folder]) if remote else find_checkpoints(folder)
     with interruptible(), make_executor(ray) as executor:
-        prints, broken = fingerprints(
+        prints = fingerprints(
             paths,
             executor,
             lambda outcomes: track(outcomes, len(paths), describe="fingerprints", disable=as_json),
         )
+    broken = prints.unread
     if len(paths) == len(broken) == 1:  # a URL that leads nowhere
         raise CheckpointError(*broken.values())
     for reason in broken.values():
         say(f"not read: {reason}", err=True)
-    found = audit_series(prints)
+    found = audit_series(prints.done)
     sound = found.sound and not broken
     if as_json:
         steps = [asdict(step) for step in found.steps]

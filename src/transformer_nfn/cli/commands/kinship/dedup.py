@@ -1,4 +1,4 @@
-"""`tnfn dedup`: copies in disguise and near copies among checkpoints."""
+"""`tnfn dedup`: copies in disguise and kin among checkpoints."""
 
 import os
 from pathlib import Path
@@ -14,7 +14,7 @@ from transformer_nfn.cli.terminal import say, say_json, styled
 
 if TYPE_CHECKING:
     from transformer_nfn.hub import Results
-    from transformer_nfn.kinship import Duplicates, Index, Row
+    from transformer_nfn.kinship import Duplicates, Row
 
 #: Of more files only those that have kin are listed, and at a terminal only the first so many.
 _LISTED = 100
@@ -25,6 +25,10 @@ _LONG = 1000
 def dedup(
     sources: Sources,
     plot: Annotated[Path | None, typer.Option(help="A PNG of all distances.")] = None,
+    tree: Annotated[
+        Path | None,
+        typer.Option(help="FILE.dot, .mmd (Mermaid), .png or .svg: who hangs by whom."),
+    ] = None,
     to: Annotated[
         Path | None, typer.Option(help="FILE.parquet or FILE.csv for the whole table.")
     ] = None,
@@ -38,17 +42,22 @@ def dedup(
 ) -> None:
     """Find the checkpoints under a folder that are one network, however reparametrised, or its kin.
 
-    Copies are told by fingerprints; `tnfn same` proves it for two of them. In 16 bits a fine-tune
-    by less than 1 % may look like a copy. Files that cannot be read are named and left out; exit
-    code 1 if no file could be read. A FOLDER that `tnfn fingerprint` made can be given instead of
-    files. Of more than 100 files only those that have kin are listed; --to writes all.
+    Copies are told by fingerprints; `tnfn same` proves it for two of them. Kin are told by sketches
+    too: fine-tunes, pruned and merged networks, of other depths and vocabularies; `tnfn kin` tells
+    how sure that is. In 16 bits a fine-tune by less than 1 % may look like a copy. Files of no
+    family that is read are counted, and their copies found by their tensors. Broken files are named
+    and left out; exit code 1 if no file could be read. A FOLDER that `tnfn fingerprint` made can be
+    given instead of files. Of more than 100 files only those that have kin are listed; --to writes
+    all.
 
     Example: tnfn dedup checkpoints/ --plot distances.png
     Example: tnfn dedup s3://hub/models --out prints --ray --to kin.parquet
     """
     from transformer_nfn.hub import Results
+    from transformer_nfn.kinship import TREES, copies_by_digest
 
     check_writable(to, (".parquet", ".csv"))
+    check_writable(tree, TREES)
     check_picture(plot)
     found = _find(sources, out, blocks, ray, as_json)
     paths = found.index.paths
@@ -57,12 +66,15 @@ def dedup(
         folder = common_folder(paths)
     if plot is not None and paths:
         _plot(found, folder, plot)
+    if tree is not None:
+        _write_tree(found, folder, tree)
     if to is not None:
         _write(found.table(), to)
     rows = found.table(least=1 if len(paths) <= _LISTED else 2)
     if as_json:
         figures = {**found.counts(), "table": [row._asdict() for row in rows]}
-        say_json({**figures, "broken": dict(found.broken)})
+        unread = {"unsupported_copies": copies_by_digest(found.unsupported)}
+        say_json({**figures, **unread, "broken": dict(found.broken)})
     else:
         _show(rows[:_LISTED], folder)
         if len(rows) > _LISTED:
@@ -70,12 +82,28 @@ def dedup(
         counts = found.counts()
         say(
             f"{counts['files']} files, {counts['networks']} networks in {counts['families']} "
-            f"families; {counts['copies']} copies, {counts['near_copies']} near copies"
+            f"families; {counts['copies']} copies, {counts['kin']} kin"
         )
+        _show_unsupported(found, folder)
         for reason in found.broken.values():
             say(f"not read: {reason}", err=True)
-    if not paths:
+    if not paths and not found.unsupported:
         raise typer.Exit(1)
+
+
+def _show_unsupported(found: "Duplicates", folder: Path) -> None:
+    """In one line how many files no family reads, and which of them hold the same tensors."""
+    from transformer_nfn.kinship import copies_by_digest
+
+    if not found.unsupported:
+        return
+    copies = copies_by_digest(found.unsupported)
+    say(
+        f"{len(found.unsupported)} files are of no family that is read (`tnfn inspect` says why); "
+        f"{len(copies)} of them have the tensors of another"
+    )
+    for path, of in list(copies.items())[:_LISTED]:
+        say(f"  {short(path, folder)} has the tensors of {short(of, folder)}")
 
 
 def _find(
@@ -83,28 +111,26 @@ def _find(
 ) -> "Duplicates":
     """From fingerprints computed in memory, or with a folder of results in between, or of one."""
     from transformer_nfn.checkpoints import CheckpointError
-    from transformer_nfn.hub import FingerprintTask, Results, stored_index
+    from transformer_nfn.hub import FingerprintTask, Results
     from transformer_nfn.kinship import group_copies
 
     if out is not None:
         bulk, figures = run_bulk(FingerprintTask(blocks), sources, out, ray, as_json)
-        index = stored_index(bulk.results, bulk.listing)
-        return _known_and_new(bulk.results, index, figures["reasons"], as_json)
+        return _known_and_new(bulk.results, bulk.listing, figures["reasons"], as_json)
     if len(sources) == 1 and Results.there(sources[0]):
-        results = Results(sources[0])
-        return _known_and_new(results, stored_index(results), {}, as_json)
+        return _known_and_new(Results(sources[0]), None, {}, as_json)
     for source in sources:
         if "://" not in source and not os.path.exists(source):
             raise CheckpointError(f"{source} does not exist")
-    prints, broken = few_fingerprints(sources, blocks, ray, as_json)
-    return group_copies(prints, broken)
+    found = few_fingerprints(sources, blocks, ray, as_json)
+    return group_copies(found.done, found.broken, found.digests)
 
 
 def _known_and_new(
-    results: "Results", index: "Index", broken: dict[str, str], as_json: bool
+    results: "Results", listing: Any, broken: dict[str, str], as_json: bool
 ) -> "Duplicates":
     """Compare what was not compared before, and keep what was found beside the fingerprints."""
-    from transformer_nfn.hub import load_forest, save_forest
+    from transformer_nfn.hub import load_forest, save_forest, stored_digests, stored_index
     from transformer_nfn.jobs import track
     from transformer_nfn.kinship import group_copies
 
@@ -118,12 +144,12 @@ def _known_and_new(
             weight=lambda pairs: pairs // 10**6,
         )
 
-    known = load_forest(results)
+    index, known = stored_index(results, listing), load_forest(results)
     with interruptible():
         forest = index.forest(known, watch)
     if forest.keys != known.keys:
         save_forest(results, forest)
-    return group_copies(index, broken, forest)
+    return group_copies(index, broken, stored_digests(results, listing), forest)
 
 
 def _write(rows: "list[Row]", to: Path) -> None:
@@ -169,6 +195,16 @@ def _show(rows: "list[Row]", folder: Path) -> None:
         table.add_row(*(styled(word) for word in words))
     if rows:
         console.print(table)
+
+
+def _write_tree(found: "Duplicates", folder: Path, tree: Path) -> None:
+    from transformer_nfn.checkpoints import CheckpointError
+    from transformer_nfn.kinship import write_tree
+
+    try:
+        write_tree(found, tree, lambda path: short(path, folder))
+    except (OSError, ValueError) as error:
+        raise CheckpointError(f"{tree}: {error}") from None
 
 
 def _plot(found: "Duplicates", folder: Path, plot: Path) -> None:

@@ -74,8 +74,8 @@ def fingerprint(
         raise CheckpointError(
             f"--out ends with .parquet or .jsonl, or with / for a folder; not {Path(out).name!r}"
         )
-    prints, broken = few_fingerprints(sources, blocks, ray, as_json, family)
-    _write(prints, broken, None if out is None else Path(out), as_json)
+    found = few_fingerprints(sources, blocks, ray, as_json, family)
+    _write(found.done, found.unread, None if out is None else Path(out), as_json)
 
 
 def _write(

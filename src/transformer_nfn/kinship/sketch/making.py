@@ -1,0 +1,179 @@
+"""A sketch of a checkpoint: some kilobytes by which its kin are found among very many files.
+
+Units keep their numbers when a network is fine-tuned, quantised or merged. So the first 128 hidden
+neurons of each block, each of length 1 and less their mean, are summed with seeded signs by their
+numbers and by the coordinates they read: 256 sums, of which those of kin are almost parallel. If
+the neurons of one file stand in a random order, as in strangers, the expected product of two such
+vectors is exactly 0, since neurons less their mean sum up to nothing. Divided by their lengths it
+has a standard deviation of about one over the root of 256.
+
+Where neurons were cut away the others lose their numbers. So beside these sums there are those of
+products of two coordinates, in which neurons may stand in any order; and sums of some words, by
+their rows. None depends on the depth or on the size of the vocabulary, and the sum over all blocks
+is a first look that takes 448 bytes.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+import torch
+from jaxtyping import Float, Int8
+from torch import Tensor
+
+from transformer_nfn.checkpoints import Checkpoint
+from transformer_nfn.jobs import one_thread
+from transformer_nfn.kinship.descent.counting import spread
+from transformer_nfn.kinship.descent.units import View, views
+from transformer_nfn.kinship.probes import signs, stored_rows
+
+#: Sums of neurons by their numbers, in any order, and of words.
+NUMBERED, ORDERLESS, WORDS = 256, 128, 64
+#: What is kept of a block, and of the network.
+BLOCK, NETWORK = NUMBERED + ORDERLESS, NUMBERED + ORDERLESS + WORDS
+#: Most blocks that are kept one by one: with the network at most 14,272 bytes.
+BLOCKS = 36
+#: Neurons of a block; of experts some of each.
+_UNITS, _GROUPS = 128, 16
+#: One standard deviation of a sum of random signs, as it is stored.
+_STEP = 24.0
+#: Rows of the words: dense at first, and up to the largest vocabularies.
+_ROWS = np.unique(np.geomspace(1, 2**18, 340).astype(np.int64)) - 1
+
+
+@dataclass(frozen=True, eq=False)
+class Sketch:
+    """What is kept of a checkpoint.
+
+    Attributes:
+        kind: The axis of the neurons, the tensor that reads for them, and how much it reads; only
+            sketches of one kind are compared.
+        network: Sums over all blocks, and of words; these are 0 where there are none.
+        blocks: Sums of single blocks, evenly spread if there are very many.
+    """
+
+    kind: str
+    network: Int8[np.ndarray, "448"]
+    blocks: Int8[np.ndarray, "l 384"]
+
+    def to_bytes(self) -> bytes:
+        """The numbers, one after the other."""
+        return self.network.tobytes() + self.blocks.tobytes()
+
+    @staticmethod
+    def from_bytes(kind: str, content: bytes) -> "Sketch":
+        """The inverse of `to_bytes`.
+
+        Raises:
+            ValueError: If these are no sketch's.
+        """
+        blocks, rest = divmod(len(content) - NETWORK, BLOCK)
+        if rest or not 1 <= blocks <= BLOCKS:
+            raise ValueError(f"a sketch has no {len(content)} bytes")
+        numbers = np.frombuffer(content, dtype=np.int8)
+        return Sketch(kind, numbers[:NETWORK], numbers[NETWORK:].reshape(blocks, BLOCK))
+
+
+@torch.no_grad()
+def sketch(checkpoint: Checkpoint) -> Sketch | None:
+    """The sketch of a checkpoint; None if its blocks have no neurons that could be numbered.
+
+    An encoder's blocks come before those of its decoder.
+    """
+    networks = [one for one in (checkpoint.encoder, checkpoint) if one is not None]
+    seen = [_most_units(one) for one in networks]
+    if any(view is None for view in seen) or len({_kind(view) for view in seen if view}) != 1:
+        return None
+    with one_thread("cpu"):
+        found = [
+            _block_sums(view.rows(one.tensor(number, view.tensor).float()))
+            for one, view in zip(networks, seen, strict=True)
+            if view is not None
+            for number in range(one.blocks)
+        ]
+        blocks = torch.stack(found)
+        network = torch.cat([*_unit_parts(blocks.sum(dim=0)), _word_sums(checkpoint)])
+    kept = blocks[spread(len(blocks), BLOCKS)]
+    kind = next(_kind(view) for view in seen if view is not None)
+    parts = torch.cat(_unit_parts(kept), dim=1)
+    return Sketch(kind, _stored(network), _stored(parts))
+
+
+def _most_units(checkpoint: Checkpoint) -> View | None:
+    """The reading tensor of the axis that has the most units."""
+    found = views(checkpoint.spec)
+    return max(found, key=lambda view: view.groups * view.size, default=None)
+
+
+def _kind(view: View) -> str:
+    return f"{view.label} {view.tensor} {view.width}"
+
+
+def _block_sums(rows: Float[Tensor, "g u w"]) -> Float[Tensor, "384"]:
+    """Seeded sums of some neurons of a block, each kind of length 1."""
+    groups = min(len(rows), _GROUPS)
+    return torch.cat(_unit_parts(unit_sums(rows[:groups, : _UNITS // groups])))
+
+
+def unit_sums(rows: Float[Tensor, "g u w"]) -> Float[Tensor, "384"]:
+    """Sums by number and in any order of units, each of length 1 and then less their mean."""
+    units = torch.nn.functional.normalize(rows - rows.mean(dim=1, keepdim=True), dim=-1)
+    units = (units - units.mean(dim=1, keepdim=True)).flatten(0, 1)
+    number, read, turned = _signs(units.shape[1])
+    seen = units @ read
+    numbered = (number[: len(units)] * seen).sum(dim=0)
+    # Without the squares of coordinates: they are not alike where a formula writes positions.
+    orderless = (seen[:, :ORDERLESS] * (units @ (read[:, :ORDERLESS] * turned))).sum(dim=0)
+    return torch.cat([numbered, orderless - units.square().sum(dim=0) @ turned])
+
+
+def _word_sums(checkpoint: Checkpoint) -> Float[Tensor, "64"]:
+    """The same of some rows of the words, or of what else writes the stream."""
+    words = torch.cat([torch.zeros(1, checkpoint.D), *_words(checkpoint)])[1:]
+    if len(words) < 2:
+        return torch.zeros(WORDS)
+    words = words - words.mean(dim=1, keepdim=True)  # a row's mean has a meaning of its own
+    units = torch.nn.functional.normalize(words - words.mean(dim=0), dim=-1)
+    row = signs("sketch rows", len(_ROWS), WORDS)[: len(units)]
+    return _unit((row * (units @ signs("sketch words", checkpoint.D, WORDS))).sum(dim=0))
+
+
+def _words(checkpoint: Checkpoint) -> Iterator[Float[Tensor, "r x"]]:
+    for name, writer in checkpoint.writers.items():
+        size = torch.Size(checkpoint.files.entry(name).shape).numel()
+        rows = _ROWS[size // checkpoint.D > _ROWS]
+        if writer.axes == "t x":
+            yield checkpoint.files.rows(name, rows.tolist()).float()
+            return
+        if len(rows) > 1:
+            yield stored_rows(checkpoint, name)[rows].float()
+            return
+
+
+@lru_cache(maxsize=8)
+def _signs(width: int) -> tuple[Tensor, Tensor, Tensor]:
+    """By the numbers of neurons, by coordinates, and by these once more."""
+    turned = signs("sketch turned", width, ORDERLESS)
+    return (
+        signs("sketch units", _UNITS, NUMBERED),
+        signs("sketch coordinates", width, NUMBERED),
+        turned,
+    )
+
+
+def _unit(vector: Tensor) -> Tensor:
+    return torch.nn.functional.normalize(vector, dim=-1)
+
+
+def _unit_parts(sums: Float[Tensor, "*l 384"]) -> list[Tensor]:
+    """Sums by number and sums in any order, each of length 1."""
+    return [_unit(sums[..., :NUMBERED]), _unit(sums[..., NUMBERED:])]
+
+
+def _stored(parts: Float[Tensor, "*l n"]) -> Int8[np.ndarray, "*l n"]:
+    """As bytes; what is beyond five standard deviations is cut off."""
+    sizes = torch.tensor([NUMBERED] * NUMBERED + [ORDERLESS] * ORDERLESS + [WORDS] * WORDS)
+    steps = parts * sizes[: parts.shape[-1]].sqrt() * _STEP
+    stored: np.ndarray = steps.round().clamp(-127, 127).to(torch.int8).numpy()
+    return stored
