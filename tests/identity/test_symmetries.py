@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from safetensors.torch import load_file
 from torch import Tensor
 
 from tests.checkpoints import made
@@ -19,6 +20,7 @@ from transformer_nfn.identity import (
     same,
     symmetry_parts,
 )
+from transformer_nfn.space import sine_positions
 
 RESIDUAL = ("heads", "qk", "vo", "neurons", "key_bias", "value_bias", "norms", "ones", "basis")
 ROTARY = ("heads", "qk", "vo", "neurons", "scales", "norms", "basis")
@@ -268,3 +270,33 @@ def test_what_is_laid_over_a_small_head_is_small_and_over_a_norm_that_is_almost_
     with Checkpoint(folder) as one, Checkpoint(out) as two:
         assert same(one, two, seed=0).answer.value == "equivalent"
         assert not torch.equal(*(c.files.read("classifier.weight") for c in (one, two)))
+
+
+def test_rows_on_a_coarse_grid_are_shifted_by_whole_digits(tmp_path: Path) -> None:
+    """Sines of 16 bits plus any constant are all rounded alike: Whisper's was not decided so."""
+    net = made.model("gpt2", 0, n_positions=600, n_embd=60, n_head=3)
+    with torch.no_grad():
+        net.transformer.wpe.weight.copy_(sine_positions(600, 60).half().float())
+    start = made.save(net, tmp_path / "a")
+    with Checkpoint(start) as ours:
+        element = random_net_element(ours, torch.Generator().manual_seed(1), parts=["ones"])
+        with Checkpoint(apply_element(ours, element, tmp_path / "b")) as theirs:
+            name = ours.name("wpe.weight")
+            rows = ours.files.read(name).double()
+            shift = theirs.files.read(name).double() - rows
+            large = rows.abs() > 0.1
+            for each, some in zip(shift, large, strict=True):
+                assert len(set(each[some].tolist())) == 1  # and nothing was rounded
+            assert shift.abs().mean() > 0.1
+
+
+def test_a_last_norm_of_zeros_leaves_room_for_nothing(tmp_path: Path) -> None:
+    net = made.model("gpt2", 0)
+    with torch.no_grad():
+        net.transformer.ln_f.weight.zero_()
+    with Checkpoint(made.save(net, tmp_path / "a")) as checkpoint:
+        element = random_net_element(checkpoint, torch.Generator().manual_seed(0), parts=["ones"])
+        moved = apply_element(checkpoint, element, tmp_path / "b")
+    assert all(
+        tensor.isfinite().all() for tensor in load_file(moved / "model.safetensors").values()
+    )

@@ -8,6 +8,7 @@ from torch import Tensor
 
 from transformer_nfn.checkpoints import Checkpoint, CheckpointError
 from transformer_nfn.group import GroupElement, conditioned, random_element
+from transformer_nfn.identity.comparing.rounding import last_digit
 from transformer_nfn.identity.elements.acting import (
     last_norm_of,
     moved_gauge,
@@ -224,7 +225,12 @@ def _outside(
             axis = checkpoint.writers[name].axes.split().index("x")
             shape = [size for i, size in enumerate(entry.shape) if i != axis]
             size = _size_of(checkpoint, name)
-            ones[name] = size * torch.randn(shape, generator=generator, dtype=torch.float64)
+            drawn_ones = size * torch.randn(shape, generator=generator, dtype=torch.float64)
+            # By whole digits: numbers on a coarser grid, as sines and cosines in 16 bits, plus a
+            # constant would all be rounded alike, and that is what a change that leans looks like.
+            digit = _digit(checkpoint, name)
+            means = checkpoint.files.read(name).double().mean(dim=axis)
+            ones[name] = means + ((drawn_ones - means) / digit).round() * digit
         weights = free_heads(checkpoint)
         for head in checkpoint.heads.values():
             if head.weight in weights:
@@ -237,6 +243,12 @@ def _outside(
                 checkpoint.hidden_neurons, generator=generator, dtype=torch.float64
             )
     return Outside(norm, ones, untied=basis and bool(shared))
+
+
+def _digit(checkpoint: Checkpoint, name: str) -> Tensor:
+    """The last digit of numbers twice as large as the largest of a tensor."""
+    largest = max(rows.abs().max().item() for rows in checkpoint.files.chunks(name, 4096))
+    return last_digit(torch.tensor(2 * largest, dtype=checkpoint.files.entry(name).dtype))
 
 
 def _size_of(checkpoint: Checkpoint, name: str) -> float:
