@@ -8,7 +8,7 @@ r"""Who comes from whom: whether p holds for strangers, what is found, and what 
   resampling the networks, and the same of pairs that share no network.
 - lineage: networks of `transformers` trained on text and pictures, and what people make of them
   (`descent/changes.py`), as they are, with neurons and heads in another order, and moved by all
-  parts of their group. Nine methods on each; thresholds come from independent networks of one
+  parts of their group. Ten methods on each; thresholds come from independent networks of one
   architecture.
 
 Everything is made once and kept in `--out`; run again to go on.
@@ -21,7 +21,7 @@ import os
 import random
 import sys
 import tempfile
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from itertools import combinations
@@ -37,7 +37,7 @@ import transformers
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from benchmarks.descent import changes
-from benchmarks.descent.methods import METHODS, File
+from benchmarks.descent.methods import METHODS, File, sketches_find
 from benchmarks.descent.training import ARCHITECTURES, Task
 from transformer_nfn.checkpoints import Checkpoint
 from transformer_nfn.identity import apply_element, random_net_element, symmetry_parts
@@ -54,6 +54,8 @@ DISGUISES: dict[str, tuple[str, ...] | None] = {
     "neurons and heads moved": ("neurons", "heads"),
     "all moved": None,
 }
+#: Whether both looks at sketches call a pair kin, beside what the methods say.
+FOUND = "found by sketches"
 _QUICK_CHANGES = ("fine-tune light", "neurons pruned", "layer pruned", "int8", "distilled")
 
 
@@ -107,7 +109,11 @@ def asked(pairs: Sequence[tuple[Path, Path]], names: Sequence[str]) -> list[dict
     def file(path: Path) -> File:
         return files.setdefault(path, File(path))
 
-    return [{name: METHODS[name](file(one), file(two)) for name in names} for one, two in pairs]
+    return [
+        {name: METHODS[name](file(one), file(two)) for name in names}
+        | {FOUND: sketches_find(file(one), file(two))}
+        for one, two in pairs
+    ]
 
 
 def log_ps(pairs: Sequence[tuple[Path, Path]]) -> list[float]:
@@ -240,6 +246,17 @@ def lineage(
         }
         for name, values in weak.items()
     }
+    of_kin = [
+        (name, one[FOUND])
+        for one, (_, name, disguise) in zip(seen, told, strict=True)
+        if disguise == "plain" and one["ours, p"] > limit
+    ]
+    report["sketches"] = {
+        "kin": len(of_kin),
+        "found": sum(found > 0 for _, found in of_kin),
+        "missed": dict(Counter(name for name, found in of_kin if not found)),
+        "strangers_passed": sum(one[FOUND] > 0 for one in far),
+    }
     report["false_at_1e-6"] = sum(one["ours, p"] > limit for one in far)
     scores = sorted(one["ours, disguised"] for one in far)
     report["strangers_disguised"] = {"largest": scores[-1], "median": scores[len(scores) // 2]}
@@ -320,6 +337,9 @@ def say(figures: dict[str, Any], *, as_json: bool) -> int:
             for name, one in found["power"].items()
         ),
         "no_false": found["false_at_1e-6"] == 0,
+        "sketches_find": found["sketches"]["found"] >= 0.99 * found["sketches"]["kin"],
+        "sketches_pass_few": found["sketches"]["strangers_passed"]
+        <= 0.001 * found["stranger_pairs"],
         "ahead_in_disguise": ours >= max(hidden.values()),
     }
     if (far := figures.get("strangers")) is not None:

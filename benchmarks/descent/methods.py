@@ -16,10 +16,11 @@ from scipy.stats import chi2, spearmanr
 from torch import Tensor
 
 from transformer_nfn.checkpoints import Checkpoint
-from transformer_nfn.kinship import Fingerprint, distance, fingerprint, kin
+from transformer_nfn.kinship import Fingerprint, SketchStack, distance, fingerprint, kin
 from transformer_nfn.kinship.descent.networks import networks_of
 from transformer_nfn.kinship.disguise.neurons import Seen, networks_seen
 from transformer_nfn.kinship.disguise.score import compare_seen
+from transformer_nfn.kinship.sketch.finding import by_blocks
 
 #: Words whose rows HuRef's invariants are made of.
 _TOKENS = 64
@@ -97,6 +98,23 @@ def ours_disguised(one: File, two: File) -> float:
     """Our score in disguise."""
     found = compare_seen(one.seen, two.seen)
     return found.score if found.blocks else -math.inf
+
+
+def ours_sketch(one: File, two: File) -> float:
+    """The evidence of our sketches."""
+    sketches = [each.fingerprint.sketch for each in (one, two)]
+    if sketches[0] is None or sketches[1] is None or sketches[0].kind != sketches[1].kind:
+        return -math.inf
+    taken = [SketchStack.of([each]).take(np.array([0])) for each in sketches if each is not None]
+    return float(by_blocks(*taken)[0][0])
+
+
+def sketches_find(one: File, two: File) -> float:
+    """1 if both looks at our sketches call them kin."""
+    a, b = (each.fingerprint.sketch for each in (one, two))
+    if a is None or b is None or a.kind != b.kind:
+        return 0.0
+    return float(len(SketchStack.of([b]).kin_of(a).first))
 
 
 def cosine(one: File, two: File) -> float:
@@ -249,6 +267,7 @@ def _common(one: Tensor, two: Tensor) -> tuple[Tensor | None, Tensor | None]:
 METHODS: dict[str, Callable[[File, File], float]] = {
     "ours, p": ours_p,
     "ours, disguised": ours_disguised,
+    "ours, sketch": ours_sketch,
     "cosine": cosine,
     "fingerprint": by_fingerprint,
     "AWM": awm,

@@ -186,7 +186,7 @@ def shelve_sketches(sketches: Sequence[Sketch | None]) -> dict[str, SketchShelf]
             files.setdefault(one.kind, []).append(number)
     return {
         kind: SketchShelf(
-            np.array(some), SketchStack([one for n in some if (one := sketches[n]) is not None])
+            np.array(some), SketchStack.of([one for n in some if (one := sketches[n]) is not None])
         )
         for kind, some in files.items()
     }

@@ -135,4 +135,4 @@ def _kin(prints: Sequence[Fingerprint], one: int, other: int) -> bool:
     ours, theirs = prints[one].sketch, prints[other].sketch
     if ours is None or theirs is None or ours.kind != theirs.kind:
         return False
-    return len(SketchStack([theirs]).kin_of(ours).first) > 0
+    return len(SketchStack.of([theirs]).kin_of(ours).first) > 0

@@ -38,7 +38,7 @@ def drawn(folder: Path) -> Sketch:
 
 def kin(one: Sketch, two: Sketch) -> list[float]:
     """Their distance, if they are kin."""
-    (found,) = (pairs for _, pairs in SketchStack([one, two]).pairs(np.arange(2)))
+    (found,) = (pairs for _, pairs in SketchStack.of([one, two]).pairs(np.arange(2)))
     return found.distance.tolist()
 
 
@@ -86,7 +86,7 @@ def test_fine_tunes_and_quantised_copies_are_kin(family: str, tmp_path: Path) ->
 @pytest.mark.parametrize("family", SIZES)
 def test_strangers_are_not(family: str, tmp_path: Path) -> None:
     found = [drawn(net(family, tmp_path / f"{seed}", seed)) for seed in range(12)]
-    stack = SketchStack(found)
+    stack = SketchStack.of(found)
     assert all(not len(pairs.first) for _, pairs in stack.pairs(np.arange(len(found))))
     deviations = torch.cat(
         [(unit @ unit.T)[*np.tril_indices(12, -1)] for unit in _units(stack._networks)]
@@ -181,7 +181,7 @@ def random_sketches(count: int, seed: int = 0) -> list[Sketch]:
 
 def test_all_pairs_are_found_in_any_order_and_with_some_known() -> None:
     sketches = random_sketches(700)  # more than one tile
-    stack = SketchStack(sketches)
+    stack = SketchStack.of(sketches)
     rng = np.random.default_rng(1)
 
     def found(order: np.ndarray, start: int = 0) -> set[tuple[int, int]]:
@@ -210,7 +210,7 @@ def test_the_first_look_passes_on_few_strangers() -> None:
         return found
 
     some = [Sketch("k", numbers(448), numbers(2, 384)) for _ in range(600)]
-    units = _units(SketchStack(some)._networks)
+    units = _units(SketchStack.of(some)._networks)
     passed = torch.stack([unit @ unit.T for unit in units]).amax(dim=0) >= FIRST
     assert passed.tril(-1).sum() <= 0.001 * 600 * 599 / 2
 

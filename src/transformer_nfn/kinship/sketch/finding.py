@@ -58,17 +58,28 @@ class SketchStack:
     """Sketches of one kind, as arrays.
 
     Args:
-        sketches: All of one kind.
+        networks: The sums of each network.
+        blocks: Those of the blocks of all networks, one after the other.
+        depths: How many blocks each has.
     """
 
-    def __init__(self, sketches: Sequence[Sketch]) -> None:
-        deepest = max((len(one.blocks) for one in sketches), default=1)
-        self.depths = np.array([len(one.blocks) for one in sketches], dtype=np.int64)
-        self._networks = np.zeros((len(sketches), NETWORK), dtype=np.int8)
-        self._blocks = np.zeros((len(sketches), deepest, BLOCK), dtype=np.int8)
-        for row, one in enumerate(sketches):
-            self._networks[row] = one.network
-            self._blocks[row, : len(one.blocks)] = one.blocks
+    def __init__(
+        self,
+        networks: Int8[np.ndarray, "n 448"],
+        blocks: Int8[np.ndarray, "b 384"],
+        depths: Int[np.ndarray, " n"],
+    ) -> None:
+        self._networks, self._blocks, self._depths = networks, blocks, depths
+        self._starts = np.cumsum(depths) - depths
+
+    @staticmethod
+    def of(sketches: Sequence[Sketch]) -> "SketchStack":
+        """Of some sketches, in their order."""
+        return SketchStack(
+            np.array([one.network for one in sketches], dtype=np.int8).reshape(-1, NETWORK),
+            np.concatenate([np.empty((0, BLOCK), np.int8), *(one.blocks for one in sketches)]),
+            np.array([len(one.blocks) for one in sketches], dtype=np.int64),
+        )
 
     def __len__(self) -> int:
         return len(self._networks)
@@ -100,13 +111,15 @@ class SketchStack:
             some = _units(self._networks[begin : begin + _MANY])
             found.append(_looked(own, some)[1] + begin)
         near = np.concatenate([*found, np.empty(0, dtype=np.int64)])
-        blocks = np.zeros((1, max(self._blocks.shape[1], len(one.blocks)), BLOCK), dtype=np.int8)
-        blocks[0, : len(one.blocks)] = one.blocks
-        own_arrays = one.network[None], blocks, np.array([len(one.blocks)])
-        return _judged(own_arrays, self._arrays(), np.zeros(len(near), dtype=np.int64), near)
+        return _judged(SketchStack.of([one]), self, np.zeros(len(near), dtype=np.int64), near)
 
-    def _arrays(self) -> "_Arrays":
-        return self._networks, self._blocks, self.depths
+    def take(self, rows: Int[np.ndarray, " m"]) -> "Taken":
+        """Some sketches, their blocks side by side and zeros after the last."""
+        depths = self._depths[rows]
+        places = np.arange(depths.max(initial=1))
+        there = places < depths[:, None]
+        wanted = np.where(there, self._starts[rows][:, None] + places, 0)
+        return Taken(self._networks[rows], self._blocks[wanted] * there[..., None], depths)
 
     def _rows(
         self, order: np.ndarray, units: list[Tensor], begin: int, end: int
@@ -122,11 +135,15 @@ class SketchStack:
             firsts.append(first[before])
             seconds.append(second[before])
         first, second = (order[np.concatenate(some)] for some in (firsts, seconds))
-        return pairs_before(end, begin), _judged(self._arrays(), self._arrays(), first, second)
+        return pairs_before(end, begin), _judged(self, self, first, second)
 
 
-#: Networks, blocks and depths.
-_Arrays = tuple[np.ndarray, np.ndarray, np.ndarray]
+class Taken(NamedTuple):
+    """Some sketches as arrays of one depth."""
+
+    networks: Int8[np.ndarray, "m 448"]
+    blocks: Int8[np.ndarray, "m l 384"]
+    depths: Int[np.ndarray, " m"]
 
 
 def _units(networks: Int8[np.ndarray, "n 448"]) -> list[Tensor]:
@@ -152,29 +169,25 @@ def _looked(ours: list[Tensor], theirs: list[Tensor]) -> tuple[np.ndarray, np.nd
     return flat // width, flat % width
 
 
-def _judged(ours: _Arrays, theirs: _Arrays, first: np.ndarray, second: np.ndarray) -> Pairs:
+def _judged(ours: SketchStack, theirs: SketchStack, first: np.ndarray, second: np.ndarray) -> Pairs:
     """Those of some pairs that are kin by their blocks and words."""
     kept, far = [np.empty(0, dtype=bool)], [np.empty(0)]
     for begin in range(0, len(first), _PAIRS):
         here = slice(begin, begin + _PAIRS)
-        one, two = (
-            (networks[some], blocks[some], depths[some])
-            for (networks, blocks, depths), some in ((ours, first[here]), (theirs, second[here]))
-        )
-        is_kin, cosines = _by_blocks(one, two)
-        kept.append(is_kin)
+        evidence, cosines = by_blocks(ours.take(first[here]), theirs.take(second[here]))
+        kept.append(evidence >= 0)
         far.append(np.sqrt(2 - 2 * cosines.clip(-1, 1)))
     chosen = np.concatenate(kept)
     return Pairs(first[chosen], second[chosen], np.concatenate(far)[chosen])
 
 
-def _by_blocks(one: _Arrays, two: _Arrays) -> tuple[np.ndarray, np.ndarray]:
-    """Which pairs are kin by their second look, and the cosines of their blocks."""
-    swap = (one[2] > two[2])[:, None, None]
-    deep = max(one[1].shape[1], two[1].shape[1])
-    a, b = (_padded(side[1], deep) for side in (one, two))
+def by_blocks(one: Taken, two: Taken) -> tuple[Float[np.ndarray, " m"], Float[np.ndarray, " m"]]:
+    """The second look at some pairs: evidence, which is not below 0 for kin, and cosines."""
+    swap = (one.depths > two.depths)[:, None, None]
+    deep = max(one.blocks.shape[1], two.blocks.shape[1])
+    a, b = (_padded(side.blocks, deep) for side in (one, two))
     shallow, other = np.where(swap, b, a), np.where(swap, a, b)
-    least, most = np.minimum(one[2], two[2]), np.maximum(one[2], two[2])
+    least, most = np.minimum(one.depths, two.depths), np.maximum(one.depths, two.depths)
     best = np.full(shallow.shape[:2], -np.inf)
     cosines = np.full(shallow.shape[:2], -1.0)
     missing = np.arange(deep)[None, None, :] >= most[:, None, None]
@@ -189,12 +202,12 @@ def _by_blocks(one: _Arrays, two: _Arrays) -> tuple[np.ndarray, np.ndarray]:
     # Two kinds of sums and each block of the other network were tried.
     logs = np.minimum(log_ndtr(-best) + np.log(2.0 * most)[:, None], 0.0)
     start, size = _PARTS[2]
-    sums = [_cosine_ready(side[0][:, start : start + size]) for side in (one, two)]
+    sums = [_cosine_ready(side.networks[:, start : start + size]) for side in (one, two)]
     words = (sums[0] * sums[1]).sum(dim=1).numpy().astype(np.float64)
     total = -np.where(there, logs, 0.0).sum(axis=1) - log_ndtr(-words * size**0.5)
-    is_kin = total >= gammainccinv(least + 1, SECOND)
     near = np.nanmedian(np.where(there, cosines, np.nan), axis=1)
-    return is_kin, np.where(near * NUMBERED**0.5 >= FIRST, near, np.maximum(near, words))
+    alike = np.where(near * NUMBERED**0.5 >= FIRST, near, np.maximum(near, words))
+    return total - gammainccinv(least + 1, SECOND), alike
 
 
 def _padded(blocks: np.ndarray, deep: int) -> np.ndarray:
