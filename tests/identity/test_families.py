@@ -148,3 +148,21 @@ def test_what_routers_share_may_be_anything_that_leaves_the_rest(tmp_path: Path)
             wrong = replace(element, gauges=(replace(gauge, shared=shared), *element.gauges[1:]))
             with pytest.raises(ElementError):
                 apply_element(ours, wrong, tmp_path / "d")
+
+
+@pytest.mark.parametrize(
+    "name", ["llama", "bert", "qwen3", "gemma3_text", "olmo2", "mixtral", "t5"]
+)
+def test_units_have_as_many_numbers_as_their_limits_take_for_granted(
+    name: str, tmp_path: Path
+) -> None:
+    """The few of a norm of queries and keys were judged as D: a copy of Gemma 3 was not decided."""
+    with Checkpoint(make(name, tmp_path / "a")) as checkpoint:
+        spec, batch = checkpoint.spec, checkpoint.block(0)
+    tensors = {tensor: value[0, 0, 0] for tensor, value in batch.tensors.items()}
+    for kind, unit in spec.block.units.items():
+        factors = unit.factors(tensors)
+        counted = {label: spec.size(label) for label in unit.labels}
+        units = torch.Size(counted.values()).numel()
+        numbers = max(factor.numel() // units for factor in factors)
+        assert numbers >= (1 if unit.single else spec.sizes["D"]), kind

@@ -190,7 +190,10 @@ class Attention(Part):
                 "Q": Unit(("Q",), labels, lambda w: (w["Q"].flatten(-2).unsqueeze(-1),)),
                 "K": Unit(("K",), labels[:1], lambda w: (w["K"].flatten(-2).unsqueeze(-1),)),
                 "nQ nK": Unit(
-                    ("nQ", "nK"), (*labels, "j") if self.together else ("j",), self._norm_scales
+                    ("nQ", "nK"),
+                    (*labels, "j") if self.together else ("j",),
+                    self._norm_scales,
+                    single=True,  # of few numbers, at the least
                 ),
             }
         else:

@@ -35,7 +35,7 @@ class Unit:
             counts the second factor, "… y k". The last axis is summed over.
         pairs: The coordinates (j, j + k/2) are complex numbers, each a product and a unit of its
             own.
-        single: A unit is one number.
+        single: A unit is one number, or a few: fewer than the stream has.
         constant: What does not depend on the token: all that a token of zeros sees. If all units of
             the kind are 0 in one network and not in another, a norm may make any size of it.
     """
