@@ -1,11 +1,13 @@
 r"""Who comes from whom: whether p holds for strangers, what is found, and what others find.
 
     python benchmarks/kinship.py --zoo ../zoos/strangers --out ../zoos/lineage --json
+    python benchmarks/kinship.py --real ../lineage --labels ../PAIRS.tsv --only-real --json
     python benchmarks/kinship.py --quick --json
 
 - strangers: networks of a zoo, each from a start of its own on the same data (`tnfn zoo build
   --seeds run`): of random pairs, how often p is at most 0.1, 0.01 and 0.001, with an interval by
   resampling the networks, and the same of pairs that share no network.
+- real: trained networks out of packages, with what is known of them (`descent/real.py`).
 - lineage: networks of `transformers` trained on text and pictures, and what people make of them
   (`descent/changes.py`), as they are, with neurons and heads in another order, and moved by all
   parts of their group. Ten methods on each; thresholds come from independent networks of one
@@ -36,7 +38,7 @@ import transformers
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from benchmarks.descent import changes
+from benchmarks.descent import changes, real
 from benchmarks.descent.methods import METHODS, File, sketches_find
 from benchmarks.descent.training import ARCHITECTURES, Task
 from transformer_nfn.checkpoints import Checkpoint
@@ -269,6 +271,9 @@ def main() -> int:
     )
     parser.add_argument("--data", type=Path, default=os.environ.get("TNFN_DATA"))
     parser.add_argument("--zoo", help="independent networks, for p")
+    parser.add_argument("--real", type=Path, help="folders of real networks")
+    parser.add_argument("--labels", type=Path, help="a table of what they are to each other")
+    parser.add_argument("--only-real", action="store_true", help="no lineage of our own")
     parser.add_argument("--out", type=Path, help="where the lineage is kept; a temporary folder")
     parser.add_argument("--roots", type=int, default=10, help="of each architecture")
     parser.add_argument("--independent", type=int, default=150, help=f"of {MANY}")
@@ -279,6 +284,9 @@ def main() -> int:
     options = parser.parse_args()
     if options.data is None:
         parser.error("where are the data? --data or the variable TNFN_DATA")
+    if options.real and options.only_real:
+        _calm()
+        return say({"real": real.judge(options.real, options.labels)}, as_json=options.json)
     kinds = [MANY] if options.quick else list(ARCHITECTURES)
     roots, independent = (2, 6) if options.quick else (options.roots, options.independent)
     steps = 20 if options.quick else 150
@@ -298,7 +306,9 @@ def main() -> int:
             print(f"{number} of {len(jobs)}: {job.result()}", file=sys.stderr, flush=True)
         seeds = {kind: list(range(roots)) for kind in kinds}
         count = 15 if options.quick else 2000
-        figures = {"lineage": lineage(home, seeds, names, count, pool)}
+        figures: dict[str, Any] = {"lineage": lineage(home, seeds, names, count, pool)}
+        if options.real:
+            figures["real"] = real.judge(options.real, options.labels)
         if options.zoo:
             files = export_best(options.zoo, Path(work) / "zoo")
             figures["strangers"] = strangers(files, options.pairs, pool)
@@ -316,7 +326,28 @@ def export_best(zoo: str, out: Path) -> list[Path]:
 
 def say(figures: dict[str, Any], *, as_json: bool) -> int:
     """Tables, and whether every target is met."""
-    found = figures["lineage"]
+    checks = {}
+    if (known := figures.get("real")) is not None:
+        print({name: value for name, value in known.items() if name != "rows"})
+        sketches = known["sketches"]
+        checks["real"] = not known["wrong"] and known["labelled"] >= 38
+        checks["real_sketches"] = sketches["found"] == sketches["kin"] and not sketches["passed"]
+    if "lineage" in figures:
+        checks |= _say_lineage(figures["lineage"])
+    if (far := figures.get("strangers")) is not None:
+        shares = {alpha: far[f"p <= {alpha}"] for alpha in ALPHAS}
+        for alpha, one in shares.items():
+            print(f"p <= {alpha}: {one['share']:.5f} of {far['pairs']}, interval {one['interval']}")
+        checks["p_holds"] = all(
+            max(one["share"], one["disjoint"]) <= alpha for alpha, one in shares.items()
+        )
+    ok = all(checks.values())
+    if as_json:
+        print(json.dumps({"figures": figures, "checks": checks, "ok": ok}))
+    return 0 if ok else 1
+
+
+def _say_lineage(found: dict[str, Any]) -> dict[str, bool]:
     print(f"{'method':18}" + "".join(f"{name:>40}" for name in DISGUISES))
     for method, table in found["methods"].items():
         cells = (
@@ -331,7 +362,7 @@ def say(figures: dict[str, Any], *, as_json: bool) -> int:
         )
     hidden = {name: table["all moved"]["auc"] for name, table in found["methods"].items()}
     ours = hidden.pop("ours, disguised")
-    checks = {
+    return {
         "power": all(
             one["below_1e-6"] == (0 if name in changes.STRANGERS else one["networks"])
             for name, one in found["power"].items()
@@ -342,17 +373,6 @@ def say(figures: dict[str, Any], *, as_json: bool) -> int:
         <= 0.001 * found["stranger_pairs"],
         "ahead_in_disguise": ours >= max(hidden.values()),
     }
-    if (far := figures.get("strangers")) is not None:
-        shares = {alpha: far[f"p <= {alpha}"] for alpha in ALPHAS}
-        for alpha, one in shares.items():
-            print(f"p <= {alpha}: {one['share']:.5f} of {far['pairs']}, interval {one['interval']}")
-        checks["p_holds"] = all(
-            max(one["share"], one["disjoint"]) <= alpha for alpha, one in shares.items()
-        )
-    ok = all(checks.values())
-    if as_json:
-        print(json.dumps({"figures": figures, "checks": checks, "ok": ok}))
-    return 0 if ok else 1
 
 
 if __name__ == "__main__":

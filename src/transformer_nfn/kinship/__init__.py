@@ -1,6 +1,6 @@
 """Who comes from whom: kin with a p-value, fingerprints, copies in disguise, series of steps."""
 
-from transformer_nfn.kinship.descent.answer import Kin, Relation, kin, kin_by_table
+from transformer_nfn.kinship.descent.answer import Kin, Relation, kin, kin_by_rows, kin_by_table
 from transformer_nfn.kinship.descent.closeness import Closeness
 from transformer_nfn.kinship.descent.comparing import LEVEL, BlockKin, NetKin, Stream
 from transformer_nfn.kinship.descent.counting import Count
@@ -76,6 +76,7 @@ __all__ = [
     "group_copies",
     "in_disguise",
     "kin",
+    "kin_by_rows",
     "kin_by_table",
     "natural",
     "plot_blocks",

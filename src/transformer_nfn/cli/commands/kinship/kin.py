@@ -57,13 +57,20 @@ def kin(
     Neurons, heads and coordinates of strangers are in no common order; those of a fine-tune keep
     their numbers. Answers: copy, derived, shares a start, shares parts, unrelated as far as can be
     seen, not comparable. p is the probability of as many kept numbers in strangers. Two runs from
-    one seed share their start. Exit code 0 for kin, 3 for unrelated, 4 if not comparable; a score
+    one seed share their start. Files that no family reads are compared by rows that are the same,
+    without p, or by --units. Exit code 0 for kin, 3 for unrelated, 4 if not comparable; a score
     of --disguised does not change it.
 
     Example: tnfn kin tuned/ base/ --plot blocks.png
     """
-    from transformer_nfn.checkpoints import TensorFiles
-    from transformer_nfn.kinship import Relation, in_disguise, kin_by_table, plot_blocks
+    from transformer_nfn.checkpoints import TensorFiles, UnsupportedError
+    from transformer_nfn.kinship import (
+        Relation,
+        in_disguise,
+        kin_by_rows,
+        kin_by_table,
+        plot_blocks,
+    )
     from transformer_nfn.kinship import kin as ask
 
     check_picture(plot)
@@ -78,12 +85,19 @@ def kin(
             names = one.path.name, two.path.name
     else:
         configs, settings = (config_first, config_second), (options, options_first, options_second)
-        with open_two((first, second), configs, settings, family) as (ours, theirs):
-            encoder = ours.encoder.blocks if ours.encoder is not None else 0
-            with Blocks(ours.blocks + encoder, "blocks compared", disable=as_json) as progress:
-                found = ask(ours, theirs, progress)
-            hidden = in_disguise(ours, theirs) if disguised else None
-            names = ours.path.name, theirs.path.name
+        try:
+            with open_two((first, second), configs, settings, family) as (ours, theirs):
+                encoder = ours.encoder.blocks if ours.encoder is not None else 0
+                with Blocks(ours.blocks + encoder, "blocks compared", disable=as_json) as progress:
+                    found = ask(ours, theirs, progress)
+                hidden = in_disguise(ours, theirs) if disguised else None
+                names = ours.path.name, theirs.path.name
+        except UnsupportedError as error:
+            if family is not None or disguised:
+                raise
+            say(str(error), err=True)
+            with TensorFiles(first) as one, TensorFiles(second) as two:
+                found = kin_by_rows(one, two)
     if plot is not None and any(net.blocks for net in found.networks):
         plot_blocks(found, plot, *names)
     if as_json:
@@ -107,7 +121,7 @@ def facts(found: "Kin") -> dict[str, Any]:
     return {
         "answer": found.relation.value,
         "reason": found.reason,
-        "log10_p": _log10(found.log10_p),
+        "log10_p": _log10(found.log10_p) if found.networks else None,
         "blocks_that_count_once": [[list(name) for name in group] for group in found.twins],
         "networks": [
             {
@@ -149,7 +163,8 @@ def _log10(value: float) -> float:
 
 def _show(found: "Kin") -> None:
     say(f"{found.relation.value}: {found.reason}")
-    say(f"p at most {_power(found.log10_p)}")
+    if found.networks:
+        say(f"p at most {_power(found.log10_p)}")
     for net in found.networks:
         rows = [("block", "with", "units", "p", "cosine", "differ by")]
         if (stream := net.stream) is not None:
