@@ -26,7 +26,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from benchmarks.kinship import export_best
 from transformer_nfn.checkpoints import Checkpoint
 from transformer_nfn.kinship import Sketch, SketchStack, sketch
-from transformer_nfn.kinship.sketch.finding import FIRST, _units
+from transformer_nfn.kinship.sketch.finding import FIRST
 
 #: Planted pairs of each kind: cosine, and which blocks of the other network.
 KINDS: dict[str, tuple[float, slice]] = {
@@ -64,7 +64,7 @@ def made(count: int, seed: int = 0) -> tuple[SketchStack, dict[str, set[tuple[in
     for number in {*range(last, count), *sources.tolist()}:
         own = blocks[starts[number] : starts[number] + depths[number]].astype(float)
         networks[number, :384] = (own.sum(axis=0) / depths[number] ** 0.5).round().clip(-127, 127)
-    return SketchStack(networks, blocks, depths), planted
+    return SketchStack(4096, networks, blocks, depths, np.full(count, 128)), planted
 
 
 def timed(function: Callable[[], Any]) -> tuple[float, Any]:
@@ -99,7 +99,7 @@ def query(count: int) -> dict[str, float]:
     stack, planted = made(count)
     number, of = sorted(planted["distant"])[0]
     one = stack.take(np.array([number]))
-    asked = Sketch("made", one.networks[0], one.blocks[0, : one.depths[0]])
+    asked = Sketch("a A 4096", one.networks[0], one.blocks[0, : one.depths[0]], 128)
     seconds, found = timed(lambda: stack.kin_of(asked))
     return {
         "sketches": count,
@@ -118,7 +118,7 @@ def strangers(zoo: str) -> dict[str, float]:
             assert one is not None
             found.append(one)
     stack = SketchStack.of(found)
-    units = _units(np.array([one.network for one in found]))
+    units = stack.deviations(slice(None))
     first = np.maximum.reduce([(unit @ unit.T).numpy() for unit in units])
     rows, columns = np.tril_indices(len(found), -1)
     each = [(unit @ unit.T).numpy()[rows, columns] for unit in units]

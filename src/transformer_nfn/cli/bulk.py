@@ -111,7 +111,8 @@ def run_bulk(
     }
     for path, reason in reasons.items():
         say(f"no result: {path}: {reason}", err=True)
-    rest = sum(status.values()) - status.get("ok", 0) - len(reasons)
+    done = status.get("ok", 0) + status.get("unsupported", 0)
+    rest = sum(status.values()) - done - len(reasons)
     if rest > 0:
         say(f"and {rest} more: see the columns status and reason", err=True)
     return bulk, figures

@@ -91,7 +91,8 @@ class Bulk:
         known = self.results.rows(["status", "reason"])
         listed = known.filter(pc.is_in(known["path"], self.listing["path"].combine_chunks()))
         counts = {one["values"]: one["counts"] for one in listed["status"].value_counts().tolist()}
-        wrong = listed.filter(pc.not_equal(listed["status"], "ok")).sort_by("path")
+        told = pc.is_in(listed["status"], pa.array(["ok", "unsupported"]))  # these have a line
+        wrong = listed.filter(pc.invert(told)).sort_by("path")
         some = wrong.slice(0, reasons).to_pydict()
         return counts, dict(zip(some["path"], some["reason"], strict=True))
 

@@ -11,7 +11,7 @@ _PIECE = 2**24
 
 
 def tensor_digest(path: str | Path, files: TensorFiles | None = None) -> str:
-    """A digest of the dtypes, shapes and bytes of all tensors of a file, in any order.
+    """A digest of the dtypes, shapes and bytes of all tensors of a file, in any order; "" of none.
 
     Args:
         path: A file, a folder or a URL, as for `Checkpoint`.
@@ -30,7 +30,7 @@ def tensor_digest(path: str | Path, files: TensorFiles | None = None) -> str:
         for piece in files.pieces(name, _PIECE):
             one.update(memoryview(piece.numpy()))  # type: ignore[arg-type]
         found.append(one.digest())
-    return hashlib.blake2b(b"".join(sorted(found)), digest_size=16).hexdigest()
+    return hashlib.blake2b(b"".join(sorted(found)), digest_size=16).hexdigest() if found else ""
 
 
 def copies_by_digest(digests: Mapping[str, str]) -> dict[str, str]:
@@ -44,5 +44,5 @@ def copies_by_digest(digests: Mapping[str, str]) -> dict[str, str]:
     return {
         path: first[digest]
         for path, digest in digests.items()
-        if first.setdefault(digest, path) != path
+        if digest and first.setdefault(digest, path) != path
     }

@@ -9,7 +9,7 @@ In the paper's nets, which have no skip connection, each LayerNorm has a basis o
 each half's probes are made of what the half before writes, see `Written.apart`.
 
 Since the probes are the same for all blocks of a residual net, a fingerprint of some blocks reads
-only these and 16 rows of the embedding. The paper's nets are always read whole.
+only these and the first words of the embedding. The paper's nets are always read whole.
 """
 
 from base64 import b64decode, b64encode
@@ -126,8 +126,8 @@ def fingerprint(
         checkpoint: An open one, or the path or URL of one.
         progress: Called with the number of blocks that are done.
         blocks: "all", or some of "first", "middle" and "last" with commas. Then only these are
-            read, and neither heads nor the embedding but for 16 rows. Such fingerprints are of
-            another shape, and compared only with each other.
+            read, and neither heads nor the embedding but for its first words. Such fingerprints are
+            of another shape, and compared only with each other.
 
     Raises:
         CheckpointError: If it cannot be read, has no embedding, or is not finite.

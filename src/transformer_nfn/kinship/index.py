@@ -163,6 +163,10 @@ class Index:
     @cached_property
     def _keys(self) -> list[bytes]:
         keys = [b""] * len(self)
+        drawn = [b""] * len(self)
+        for kind, (members, sketches) in self.sketches.items():
+            for file, digest in zip(members, sketches.digests(), strict=True):
+                drawn[file] = kind.encode() + digest
         for shape, (files, stack) in self.shelves.items():
             by_name = np.argsort(stack.names)  # whatever other files of the shape have
             starts: dict[bytes, Any] = {}
@@ -173,6 +177,7 @@ class Index:
                     starts[has] = hashlib.blake2b(f"{shape}\n{parts}".encode(), digest_size=16)
                 digest = starts[has].copy()
                 digest.update(self.dtypes[file].encode())
+                digest.update(drawn[file])
                 digest.update(numbers[by_name[there[by_name]]].tobytes())
                 keys[file] = digest.digest()
         return keys

@@ -22,8 +22,8 @@ from transformer_nfn.space import Inputs, sine_positions
 COUNT = 16
 #: Part of every label, so that another version of the numbers is another set of them.
 SEED = "transformer-nfn fingerprint 2"
-#: Most words that tokens are made of.
-_ROWS = 4096
+#: Words that tokens are made of, as many of these as there are: a vocabulary may grow a little.
+_ROWS = (64, 512, 4096)
 #: Signs that are kept, not made again.
 _SMALL = 2**14
 
@@ -64,8 +64,11 @@ _remembered = lru_cache(maxsize=256)(_made)
 
 
 def mixed(rows: Float[Tensor, "r x"], count: int) -> Float[Tensor, "p x"]:
-    """Seeded sums ± of rows, about as large as one of them: no few rows decide what they are."""
-    weights = signs(f"{len(rows)} rows", count, len(rows)).double()
+    """Seeded sums ± of rows, about as large as one of them: no few rows decide what they are.
+
+    A row has its signs whatever rows come after it.
+    """
+    weights = signs("rows", len(rows), count).double().T
     found: Tensor = weights @ rows.double() / len(rows) ** 0.5
     return found
 
@@ -73,7 +76,8 @@ def mixed(rows: Float[Tensor, "r x"], count: int) -> Float[Tensor, "p x"]:
 def make_probes(checkpoint: Checkpoint, dtype: torch.dtype) -> Probes:
     """The tokens of a checkpoint, computed in float64 and given in `dtype`.
 
-    Sums of word embeddings where there are any, of the first up to 4,096: a vocabulary may grow.
+    Sums of word embeddings where there are any, of the first 64, 512 or 4,096, so that a vocabulary
+    may grow up to the next of these numbers.
     Half patches and half positions for ViT; for nets of a zoo the rows of the embedding, its bias
     and fixed positions. Nets that read vectors have none, and their stream has the vectors' own
     basis, so fixed tokens do.
@@ -110,8 +114,9 @@ def _own_rows(checkpoint: Checkpoint) -> Float[Tensor, "p x"]:
         )
     first = sources[0]
     if checkpoint.writers[first].axes == "t x":
-        rows = min(files.entry(first).shape[0], _ROWS)
-        return mixed(files.slice(first, 0, 2 ** (rows.bit_length() - 1)), COUNT)
+        rows = files.entry(first).shape[0]
+        fitting = [count for count in _ROWS if count <= rows]
+        return mixed(files.slice(first, 0, max(fitting, default=rows)), COUNT)
     each = -(-COUNT // len(sources))
     return torch.cat([mixed(stored_rows(checkpoint, name), each) for name in sources])[:COUNT]
 

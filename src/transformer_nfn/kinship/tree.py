@@ -103,7 +103,7 @@ def _draw(found: Duplicates, path: Path, name: Callable[[str], str]) -> None:
             how = "" if link.of is None else f"  ({_words(link)})"
             axes.plot(depth, row, "o", ms=4, color="C0" if link.copy else "C1")
             axes.text(depth + 0.08, row, label + how, va="center", fontsize=8)
-        axes.set_ylim(len(shown) - 0.5, -0.5)
+        axes.set_ylim(max(len(shown), 1) - 0.5, -0.5)
         axes.set_xlim(-0.2, max((branch.depth for branch in shown), default=0) + 3)
         axes.axis("off")
         more = "" if len(shown) == len(every) else f"; the first {len(shown)} of {len(every)}"

@@ -10,6 +10,7 @@ from safetensors.torch import save_file
 from tests.cli.run import tnfn
 from transformer_nfn.checkpoints import TensorFiles
 from transformer_nfn.kinship import Kin, Relation, kin_by_rows
+from transformer_nfn.space import sine_positions
 
 Tensors = dict[str, torch.Tensor]
 
@@ -63,6 +64,47 @@ def test_strangers_and_what_everybody_has(tmp_path: Path) -> None:
     assert "--units" in found.reason
     ones = {"norm": torch.ones(64), "zeros": torch.zeros(64, 64)}
     assert compared(ones, ones, tmp_path).relation is Relation.NOT_COMPARABLE
+
+
+def test_what_is_stored_by_columns_in_both(tmp_path: Path) -> None:
+    one = tensors()
+    fused = {"c_attn": torch.cat([one["q"], one["k"], one["v"]]).T, "words": one["words"].T}
+    apart = {name: one[name].T for name in "qkv"} | {
+        "words": torch.cat([one["words"], one["up"]]).T
+    }
+    assert compared(fused, apart, tmp_path).relation is Relation.COPY
+    long = {"a": torch.randn(400, 4), "b": torch.randn(400, 30)}
+    turned = {name: value.T for name, value in long.items()}
+    assert compared(long, turned, tmp_path).relation is Relation.COPY
+
+
+@pytest.mark.parametrize(
+    "shared",
+    [
+        {"rope.inv_freq": 10000.0 ** (-torch.arange(0, 64, 2) / 64)},
+        {"pos": sine_positions(500, 64)},
+        {"nan": torch.full((1000, 64), torch.nan)},
+        {"signs": torch.tensor([0.0, 1.0]).repeat(1000, 32)},
+        {"row": tensors()["words"][:1]},
+    ],
+)
+def test_what_anybody_has_makes_no_copy(shared: Tensors, tmp_path: Path) -> None:
+    for more in ({}, {"w": torch.zeros(99, 99, dtype=torch.int8)}):
+        one, two = ({**shared, **more, **other} for other in ({}, tensors(1)))
+        assert compared(one, two, tmp_path).relation is Relation.NOT_COMPARABLE
+
+
+def test_most_of_a_file_that_was_not_looked_at_makes_no_copy(tmp_path: Path) -> None:
+    one = {"words": tensors()["words"], "w": torch.randint(-99, 99, (400, 400), dtype=torch.int8)}
+    two = {"words": tensors()["words"], "w": torch.randint(-99, 99, (400, 400), dtype=torch.int8)}
+    assert compared(one, two, tmp_path).relation is Relation.PARTS
+
+
+def test_digits_of_float64_count(tmp_path: Path) -> None:
+    one = {name: value.double() + 1e-12 for name, value in tensors().items()}
+    two = {name: value + 1e-12 for name, value in one.items()}
+    assert compared(one, two, tmp_path).relation is Relation.NOT_COMPARABLE
+    assert compared(one, dict(one), tmp_path).relation is Relation.COPY
 
 
 @pytest.mark.parametrize("as_json", [False, True])

@@ -25,7 +25,7 @@ from transformer_nfn.kinship import (
     group_copies,
     sketch,
 )
-from transformer_nfn.kinship.sketch.finding import FIRST, _units
+from transformer_nfn.kinship.sketch.finding import FIRST
 from transformer_nfn.kinship.sketch.making import BLOCKS, NUMBERED, unit_sums
 
 
@@ -89,7 +89,7 @@ def test_strangers_are_not(family: str, tmp_path: Path) -> None:
     stack = SketchStack.of(found)
     assert all(not len(pairs.first) for _, pairs in stack.pairs(np.arange(len(found))))
     deviations = torch.cat(
-        [(unit @ unit.T)[*np.tril_indices(12, -1)] for unit in _units(stack._networks)]
+        [(unit @ unit.T)[*np.tril_indices(12, -1)] for unit in stack.deviations(slice(None))]
     )
     assert 0.7 < deviations.std() < 1.3
     assert abs(deviations.mean()) < 0.3
@@ -154,7 +154,8 @@ def test_it_is_small_and_comes_back_from_its_bytes(tmp_path: Path) -> None:
     again = Sketch.from_bytes(one.kind, content)
     assert np.array_equal(again.network, one.network)
     assert np.array_equal(again.blocks, one.blocks)
-    for wrong in (content[:-1], content[: len(one.network)], b"", content + content[-384:]):
+    short = content[: 1 + len(one.network)]
+    for wrong in (content[:-1], short, b"", content + content[-384:], b"\xff" + content[1:]):
         with pytest.raises(ValueError, match="bytes"):
             Sketch.from_bytes(one.kind, wrong)
 
@@ -175,7 +176,7 @@ def random_sketches(count: int, seed: int = 0) -> list[Sketch]:
         numbers = [
             (24 * part).round().clip(-127, 127).astype(np.int8) for part in (network, blocks)
         ]
-        found.append(Sketch("k", *numbers))
+        found.append(Sketch("a A 512", *numbers, 128))
     return found
 
 
@@ -209,8 +210,8 @@ def test_the_first_look_passes_on_few_strangers() -> None:
         found: np.ndarray = (24 * rng.normal(size=size)).round().astype(np.int8)
         return found
 
-    some = [Sketch("k", numbers(448), numbers(2, 384)) for _ in range(600)]
-    units = _units(SketchStack.of(some)._networks)
+    some = [Sketch("a A 512", numbers(448), numbers(2, 384), 128) for _ in range(600)]
+    units = SketchStack.of(some).deviations(slice(None))
     passed = torch.stack([unit @ unit.T for unit in units]).amax(dim=0) >= FIRST
     assert passed.tril(-1).sum() <= 0.001 * 600 * 599 / 2
 
@@ -243,6 +244,49 @@ def test_families_hold_kin_of_other_depths_and_heavy_fine_tunes(tmp_path: Path) 
     # What is known is not compared again, and the forest is the same.
     forest = Index.of(prints[:2]).forest()
     assert sorted(index.forest(forest).edges) == sorted(index.forest().edges)
+
+
+def test_only_the_first_neurons_are_read(tmp_path: Path) -> None:
+    folder = net("llama", tmp_path / "a", intermediate_size=4096)
+    with Checkpoint(folder) as checkpoint:
+        checkpoint.files.largest_read = 4096 * 32  # a quarter of a matrix
+        assert sketch(checkpoint) is not None
+    folder = net("gpt2", tmp_path / "b", n_inner=4096)  # which has a column for each
+    with Checkpoint(folder) as checkpoint:
+        checkpoint.files.largest_read = 4096 * 32 * 4
+        assert sketch(checkpoint) is not None
+
+
+@pytest.mark.parametrize("first", [0, 1])
+def test_it_does_not_matter_which_of_two_comes_first(first: int) -> None:
+    """One block four times, and a network that has it once: one block of four is the same."""
+    rng = np.random.default_rng(0)
+    blocks = (24 * rng.normal(size=(4, 384))).round().astype(np.int8)
+    both = [np.repeat(blocks[:1], 4, axis=0), blocks]
+    sums = [np.pad(each.sum(axis=0, dtype=np.int16) // 2, (0, 64)).astype(np.int8) for each in both]
+    sketches = [
+        Sketch("a A 512", network, each, 128) for network, each in zip(sums, both, strict=True)
+    ]
+    one, two = sketches[first], sketches[1 - first]
+    pairs = SketchStack.of([one]).kin_of(two)
+    assert pairs.distance.tolist() == [pytest.approx(1.3, abs=0.15)]
+
+
+def test_strangers_of_few_short_neurons_are_not_kin(tmp_path: Path) -> None:
+    sizes = {"n_embd": 12, "n_inner": 16, "n_layer": 4}
+    nets = (made.model("gpt2", seed, **sizes) for seed in range(16))
+    found = [drawn(made.save(one, tmp_path / f"{number}")) for number, one in enumerate(nets)]
+    pairs = SketchStack.of(found).pairs(np.arange(16))
+    assert sum(len(some.first) for _, some in pairs) == 0
+
+
+def test_files_with_one_fingerprint_and_two_sketches_are_two(tmp_path: Path) -> None:
+    prints = [fingerprint(net("llama", tmp_path / f"{seed}", seed)) for seed in range(2)]
+    same = [
+        Fingerprint(f"{n}", "s", "float32", prints[0].parts, p.sketch) for n, p in enumerate(prints)
+    ]
+    assert len(set(Index.of(same).keys())) == 2
+    assert group_copies(same).counts()["copies"] == 1
 
 
 def test_a_copy_in_disguise_is_found_by_its_fingerprint(tmp_path: Path) -> None:

@@ -248,7 +248,7 @@ def _outside(
 def _digit(checkpoint: Checkpoint, name: str) -> Tensor:
     """The last digit of numbers twice as large as the largest of a tensor."""
     largest = max(rows.abs().max().item() for rows in checkpoint.files.chunks(name, 4096))
-    return last_digit(torch.tensor(2 * largest, dtype=checkpoint.files.entry(name).dtype))
+    return 2 * last_digit(torch.tensor(largest, dtype=checkpoint.files.entry(name).dtype))
 
 
 def _size_of(checkpoint: Checkpoint, name: str) -> float:

@@ -88,25 +88,25 @@ def kin_by_table(
     return _kin(*networks, progress, (ours, theirs))
 
 
-#: Of the smaller of two files that no family reads: this part in common makes a copy, and this one
-#: a part.
-_MOST, _SOME = 0.99, 0.01
+#: Of the smaller of two files that no family reads: this part in common makes a copy, if it is this
+#: part of all its bytes and so many rows; and this one a part.
+_MOST, _BYTES, _ROWS, _SOME = 0.99, 0.5, 16, 0.01
 
 
 def kin_by_rows(ours: TensorFiles, theirs: TensorFiles) -> Kin:
     """The same of any files: rows that both have, bit for bit; there is no p-value."""
     found = shared_rows(ours, theirs)
-    most = max(found.ours, found.theirs)
     said = (
         f"compared by rows that are the same, bit for bit, since no family reads both: "
         f"{found.ours:.1%} of the first are in the second, {found.theirs:.1%} of the second in the "
-        f"first; {found.tensors} of {found.of} tensors of the first are there with all their rows"
+        f"first, {found.known:.0%} of the bytes of the smaller; {found.tensors} of {found.of} "
+        f"tensors of the first are there with all their rows"
     )
-    if most >= _MOST:
-        return Kin(Relation.COPY, said, 0.0, (), ())
-    if most >= _SOME:
-        return Kin(Relation.PARTS, said, 0.0, (), ())
-    return Kin(Relation.NOT_COMPARABLE, f"{said}; --units TABLE.toml compares more", 0.0, (), ())
+    if found.rows < _ROWS or found.of_smaller < _SOME:
+        more = f"{said}; --units TABLE.toml compares more"
+        return Kin(Relation.NOT_COMPARABLE, more, 0.0, (), ())
+    copied = found.of_smaller >= _MOST and found.known >= _BYTES
+    return Kin(Relation.COPY if copied else Relation.PARTS, said, 0.0, (), ())
 
 
 def _kin(

@@ -1,21 +1,23 @@
 """Files that no family reads, compared by rows that are the same, bit for bit: no reader is needed.
 
 A copy may have other names, transposed matrices, queries, keys and values in one tensor, another
-vocabulary: its rows are still those of the other, or its columns.
+vocabulary: its rows are still those of the other, or its columns. Rows that anybody may have say
+nothing: zeros and ones, few numbers over and over, sines and cosines, frequencies.
 """
 
 from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
-from jaxtyping import Float, UInt64
+import torch
+from jaxtyping import Bool, Float, UInt64
 from torch import Tensor
 
-from transformer_nfn.checkpoints import TensorFiles
+from transformer_nfn.checkpoints import CheckpointError, TensorFiles
 
 #: Rows of fewer numbers than this say little.
 _NUMBERS = 8
-#: Numbers that are in memory at once, beside a tensor.
+#: Numbers that are looked at at once, beside a tensor.
 _AT_ONCE = 2**22
 
 
@@ -24,79 +26,145 @@ class SharedRows:
     """How much of two files is the same.
 
     Attributes:
-        ours: The part of the numbers of A that are in rows which B has, as rows or columns.
-        theirs: The part of the numbers of B that are in rows which A has.
-        tensors: Tensors of A all of whose rows B has.
-        of: How many tensors of A have rows that could tell.
+        ours: The part of the telling numbers of A that are in rows or columns which B has.
+        theirs: The part of those of B that A has.
+        of_smaller: That of the file with fewer telling numbers.
+        rows: Rows of the smaller that the other has.
+        known: The part of the bytes of the smaller that these numbers are.
+        tensors: Tensors of A all of whose telling rows B has.
+        of: How many tensors of A have such rows.
     """
 
     ours: float
     theirs: float
+    of_smaller: float
+    rows: int
+    known: float
     tensors: int
     of: int
 
 
+@dataclass
+class _Tally:
+    numbers: int = 0
+    found: int = 0
+    rows: int = 0
+    bytes: int = 0
+    whole: int = 0
+    tensors: int = 0
+
+    @property
+    def share(self) -> float:
+        return self.found / self.numbers if self.numbers else 0.0
+
+
 def shared_rows(ours: TensorFiles, theirs: TensorFiles) -> SharedRows:
     """Look for the rows of each file in the other."""
-    share, whole, count = _found(ours, _known(theirs))
-    return SharedRows(share, _found(theirs, _known(ours))[0], whole, count)
+    one, two = _looked(ours, _known(theirs)), _looked(theirs, _known(ours))
+    less = one if one.numbers <= two.numbers else two
+    size = sum(
+        entry.end - entry.begin for entry in (ours if less is one else theirs).entries.values()
+    )
+    return SharedRows(
+        one.share,
+        two.share,
+        less.share,
+        less.rows,
+        less.bytes / max(size, 1),
+        one.whole,
+        one.tensors,
+    )
 
 
-def _found(files: TensorFiles, known: dict[int, set[int]]) -> tuple[float, int, int]:
-    """The share of a file's numbers that are known, and its tensors that are, of how many."""
-    numbers = total = whole = count = 0
-    for rows in _matrices(files):
-        told, width = _tell(rows), rows.shape[1]
-        if not told.any():
+def _looked(files: TensorFiles, known: dict[int, np.ndarray]) -> _Tally:
+    """Of each tensor its rows that are known, or its columns, whichever are more."""
+    tally = _Tally()
+    for matrix, size in _matrices(files):
+        best: tuple[float, int, int, int] | None = None
+        for rows in (matrix, matrix.T):
+            width = rows.shape[1]
+            if width < _NUMBERS or not (hashes := np.concatenate(list(_hashes(rows)))).size:
+                continue
+            same = int(np.isin(hashes, known.get(width, ())).sum())
+            this = same / len(hashes), same, len(hashes), width
+            best = this if best is None or this > best else best
+        if best is None:
             continue
-        hashes = np.concatenate(list(_hashes(rows)))[told.numpy()]
-        same = sum(each in known.get(width, ()) for each in hashes.tolist())
-        numbers, total = numbers + same * width, total + len(hashes) * width
-        whole, count = whole + (same == len(hashes)), count + 1
-    return (numbers / total if total else 0.0), whole, count
+        share, same, count, width = best
+        tally.numbers += count * width
+        tally.found += same * width
+        tally.rows += same
+        tally.bytes += same * width * size
+        tally.whole += share == 1
+        tally.tensors += 1
+    return tally
 
 
-def _known(files: TensorFiles) -> dict[int, set[int]]:
-    """Of all rows and columns their hashes, by how many numbers they have."""
-    known: dict[int, set[int]] = {}
-    for matrix in _matrices(files):
+def _known(files: TensorFiles) -> dict[int, np.ndarray]:
+    """Of all telling rows and columns their hashes, by how many numbers they have."""
+    known: dict[int, list[np.ndarray]] = {}
+    for matrix, _ in _matrices(files):
         for rows in (matrix, matrix.T):
             if rows.shape[1] >= _NUMBERS:
-                some = known.setdefault(rows.shape[1], set())
-                for hashes in _hashes(rows):
-                    some.update(hashes.tolist())
-    return known
+                known.setdefault(rows.shape[1], []).extend(_hashes(rows))
+    return {width: np.unique(np.concatenate(each)) for width, each in known.items()}
 
 
-def _matrices(files: TensorFiles) -> Iterator[Float[Tensor, "r w"]]:
-    """Every tensor of numbers as rows; a vector is one row."""
+def _matrices(files: TensorFiles) -> Iterator[tuple[Float[Tensor, "r w"], int]]:
+    """Every tensor of numbers as rows, and the bytes of a number; a vector is one row."""
     for name in files:
         entry = files.entry(name)
-        if entry.dtype.is_floating_point and entry.shape and 0 not in entry.shape:
-            tensor = files.read(name).float()
-            rows = tensor[None] if tensor.dim() == 1 else tensor.flatten(1)
-            if rows.shape[1] >= _NUMBERS:
-                yield rows
+        if not entry.dtype.is_floating_point or not entry.shape or 0 in entry.shape:
+            continue
+        try:
+            tensor = files.read(name)
+            if tensor.dtype != torch.float64 or torch.equal(tensor, tensor.float().double()):
+                tensor = tensor.float()
+            matrix = tensor[None] if tensor.dim() == 1 else tensor.flatten(1)
+            if max(matrix.shape) >= _NUMBERS and not _is_formula(matrix):
+                yield matrix, entry.dtype.itemsize
+        except RuntimeError as error:  # of memory
+            raise CheckpointError(f"{files.path}: {name[:80]!r}: {str(error)[:120]}") from None
 
 
-def _tell(rows: Float[Tensor, "r w"]) -> Tensor:
-    """Which rows have more than a few numbers over and over: zeros and ones are everybody's."""
-    return (rows[:, 1:] != rows[:, :-1]).float().mean(dim=1) > 0.5
+def _is_formula(matrix: Float[Tensor, "r w"]) -> bool:
+    """Whether it is a table of sines and cosines, or a row of frequencies."""
+    some = matrix[: _AT_ONCE // matrix.shape[1] + 1]
+    if len(matrix) == 1:
+        parts = some[0, 1:] / some[0, :-1]
+        return bool(some.all() and (parts - parts.mean()).abs().max() < 1e-3 * parts.mean().abs())
+    half = some.shape[1] // 2
+    pairs = (
+        (some[:, : 2 * half : 2], some[:, 1 : 2 * half : 2]),
+        (some[:, :half], some[:, half : 2 * half]),
+    )
+    return half > 0 and any(
+        bool((sines.square() + cosines.square() - 1).abs().max() < 0.01) for sines, cosines in pairs
+    )
 
 
-def _hashes(rows: Float[Tensor, "r w"]) -> Iterator[UInt64[np.ndarray, " r"]]:
-    """A hash of the bits of each row, with random factors that nobody knows before."""
-    factors = _factors(rows.shape[1])
+def _telling(rows: Float[Tensor, "r w"]) -> Bool[Tensor, " r"]:
+    """Rows of finite numbers most of which are others: zeros and ones are everybody's."""
+    order = rows.sort(dim=1).values
+    distinct = (order[:, 1:] != order[:, :-1]).sum(dim=1) + 1
+    return rows.isfinite().all(dim=1) & (2 * distinct > rows.shape[1])
+
+
+def _hashes(rows: Float[Tensor, "r w"]) -> Iterator[UInt64[np.ndarray, " h"]]:
+    """A hash of the bits of each telling row, with random factors that nobody knows before."""
     step = max(1, _AT_ONCE // rows.shape[1])
     for begin in range(0, len(rows), step):
         some = rows[begin : begin + step]
-        bits = (some + 0.0).contiguous().numpy().view(np.uint32)  # -0 is 0
-        yield (bits * factors).sum(axis=1, dtype=np.uint64)
+        some = some[_telling(some)] + 0.0  # -0 is 0
+        bits = some.contiguous().numpy().view(np.uint32).astype(np.uint64)
+        bits = bits * np.uint64(0x9E3779B97F4A7C15)  # so that few bits of a number fill all 64
+        bits ^= bits >> np.uint64(29)
+        yield (bits * _factors(bits.shape[1])).sum(axis=1, dtype=np.uint64)
 
 
-_SECRET = np.random.SeedSequence().generate_state(1)[0]
+_SECRET = np.random.SeedSequence().entropy
 
 
 def _factors(width: int) -> UInt64[np.ndarray, " w"]:
-    generator = np.random.default_rng([int(_SECRET), width])
+    generator = np.random.default_rng([int(str(_SECRET)), width])
     return generator.integers(0, 2**64, width, dtype=np.uint64) | np.uint64(1)

@@ -5,7 +5,8 @@ neurons of each block, each of length 1 and less their mean, are summed with see
 numbers and by the coordinates they read: 256 sums, of which those of kin are almost parallel. If
 the neurons of one file stand in a random order, as in strangers, the expected product of two such
 vectors is exactly 0, since neurons less their mean sum up to nothing. Divided by their lengths it
-has a standard deviation of about one over the root of 256.
+has a standard deviation of about one over the root of 256, and a little more where neurons are few
+and short.
 
 Where neurons were cut away the others lose their numbers. So beside these sums there are those of
 products of two coordinates, in which neurons may stand in any order; and sums of some words, by
@@ -25,17 +26,15 @@ from torch import Tensor
 from transformer_nfn.checkpoints import Checkpoint
 from transformer_nfn.jobs import one_thread
 from transformer_nfn.kinship.descent.counting import spread
-from transformer_nfn.kinship.descent.units import View, views
 from transformer_nfn.kinship.probes import signs, stored_rows
+from transformer_nfn.kinship.sketch.reading import UNITS, FirstUnits
 
 #: Sums of neurons by their numbers, in any order, and of words.
 NUMBERED, ORDERLESS, WORDS = 256, 128, 64
 #: What is kept of a block, and of the network.
 BLOCK, NETWORK = NUMBERED + ORDERLESS, NUMBERED + ORDERLESS + WORDS
-#: Most blocks that are kept one by one: with the network at most 14,272 bytes.
+#: Most blocks that are kept one by one: with the network at most 14,273 bytes.
 BLOCKS = 36
-#: Neurons of a block; of experts some of each.
-_UNITS, _GROUPS = 128, 16
 #: One standard deviation of a sum of random signs, as it is stored.
 _STEP = 24.0
 #: Rows of the words: dense at first, and up to the largest vocabularies.
@@ -51,15 +50,17 @@ class Sketch:
             sketches of one kind are compared.
         network: Sums over all blocks, and of words; these are 0 where there are none.
         blocks: Sums of single blocks, evenly spread if there are very many.
+        units: Neurons of a block that were summed.
     """
 
     kind: str
     network: Int8[np.ndarray, "448"]
     blocks: Int8[np.ndarray, "l 384"]
+    units: int
 
     def to_bytes(self) -> bytes:
         """The numbers, one after the other."""
-        return self.network.tobytes() + self.blocks.tobytes()
+        return bytes([self.units]) + self.network.tobytes() + self.blocks.tobytes()
 
     @staticmethod
     def from_bytes(kind: str, content: bytes) -> "Sketch":
@@ -68,52 +69,51 @@ class Sketch:
         Raises:
             ValueError: If these are no sketch's.
         """
-        blocks, rest = divmod(len(content) - NETWORK, BLOCK)
-        if rest or not 1 <= blocks <= BLOCKS:
-            raise ValueError(f"a sketch has no {len(content)} bytes")
-        numbers = np.frombuffer(content, dtype=np.int8)
-        return Sketch(kind, numbers[:NETWORK], numbers[NETWORK:].reshape(blocks, BLOCK))
+        blocks, rest = divmod(len(content) - 1 - NETWORK, BLOCK)
+        if rest or not 1 <= blocks <= BLOCKS or not 2 <= content[0] <= UNITS or not width_of(kind):
+            raise ValueError(f"a sketch of {kind[:40]!r} has no such {len(content)} bytes")
+        numbers = np.frombuffer(content, dtype=np.int8)[1:]
+        return Sketch(kind, numbers[:NETWORK], numbers[NETWORK:].reshape(blocks, BLOCK), content[0])
+
+
+def width_of(kind: str) -> int:
+    """How many numbers a neuron of a kind reads; 0 if it is no kind.
+
+    Example:
+        >>> width_of("a gate 4096")
+        4096
+    """
+    words = kind.split(" ")
+    return int(words[-1]) if len(words) == 3 and words[-1].isdecimal() else 0
 
 
 @torch.no_grad()
 def sketch(checkpoint: Checkpoint) -> Sketch | None:
     """The sketch of a checkpoint; None if its blocks have no neurons that could be numbered.
 
-    An encoder's blocks come before those of its decoder.
+    An encoder's blocks come before those of its decoder. Only the first neurons are read.
     """
     networks = [one for one in (checkpoint.encoder, checkpoint) if one is not None]
-    seen = [_most_units(one) for one in networks]
-    if any(view is None for view in seen) or len({_kind(view) for view in seen if view}) != 1:
-        return None
+    seen = [FirstUnits.of(one) for one in networks]
+    found = []
     with one_thread("cpu"):
-        found = [
-            _block_sums(view.rows(one.tensor(number, view.tensor).float()))
-            for one, view in zip(networks, seen, strict=True)
-            if view is not None
-            for number in range(one.blocks)
-        ]
+        for one, first in zip(networks, seen, strict=True):
+            if first is None or (first.label, first.tensor) != (
+                seen[0] and (seen[0].label, seen[0].tensor)
+            ):
+                return None
+            rows = [first.read(one, number) for number in range(one.blocks)]
+            if rows[0].shape[0] * rows[0].shape[1] < 2:
+                return None
+            found += [torch.cat(_unit_parts(unit_sums(each))) for each in rows]
         blocks = torch.stack(found)
         network = torch.cat([*_unit_parts(blocks.sum(dim=0)), _word_sums(checkpoint)])
     kept = blocks[spread(len(blocks), BLOCKS)]
-    kind = next(_kind(view) for view in seen if view is not None)
+    assert first is not None
+    kind = f"{first.label} {first.tensor} {checkpoint.D}"
     parts = torch.cat(_unit_parts(kept), dim=1)
-    return Sketch(kind, _stored(network), _stored(parts))
-
-
-def _most_units(checkpoint: Checkpoint) -> View | None:
-    """The reading tensor of the axis that has the most units."""
-    found = views(checkpoint.spec)
-    return max(found, key=lambda view: view.groups * view.size, default=None)
-
-
-def _kind(view: View) -> str:
-    return f"{view.label} {view.tensor} {view.width}"
-
-
-def _block_sums(rows: Float[Tensor, "g u w"]) -> Float[Tensor, "384"]:
-    """Seeded sums of some neurons of a block, each kind of length 1."""
-    groups = min(len(rows), _GROUPS)
-    return torch.cat(_unit_parts(unit_sums(rows[:groups, : _UNITS // groups])))
+    units = rows[0].shape[0] * rows[0].shape[1]
+    return Sketch(kind, _stored(network), _stored(parts), units)
 
 
 def unit_sums(rows: Float[Tensor, "g u w"]) -> Float[Tensor, "384"]:
@@ -156,7 +156,7 @@ def _signs(width: int) -> tuple[Tensor, Tensor, Tensor]:
     """By the numbers of neurons, by coordinates, and by these once more."""
     turned = signs("sketch turned", width, ORDERLESS)
     return (
-        signs("sketch units", _UNITS, NUMBERED),
+        signs("sketch units", UNITS, NUMBERED),
         signs("sketch coordinates", width, NUMBERED),
         turned,
     )

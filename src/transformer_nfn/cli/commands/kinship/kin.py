@@ -100,6 +100,8 @@ def kin(
                 found = kin_by_rows(one, two)
     if plot is not None and any(net.blocks for net in found.networks):
         plot_blocks(found, plot, *names)
+    elif plot is not None:
+        say("no picture: no blocks were compared", err=True)
     if as_json:
         said = hidden and {"score": round(hidden.score, 4), "blocks": hidden.blocks}
         say_json(facts(found) | ({"disguised": said} if disguised else {}))
