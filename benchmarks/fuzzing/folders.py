@@ -129,7 +129,7 @@ def kin(data: bytes) -> None:
     Path("kin/kin.pq").write_bytes(data)
     found = Results("kin")
     index, known = stored_index(found), load_forest(found)
-    group_copies(index, {}, index.forest(known)).table()
+    group_copies(index, forest=index.forest(known)).table()
     if not known.keys:
         raise HubError("kin are sought anew")  # which counts as refused
 

@@ -438,7 +438,7 @@ NOT_READ = {
     ("fingerprint", "ray"): "address", ("dedup", "ray"): "address", ("audit", "ray"): "address",
     ("rank", "ray"): "address", ("zoo build", "ray"): "address", ("zoo import", "ray"): "address",
     ("bench run", "ray"): "address",
-    ("dedup", "plot"): "written", ("dedup", "to"): "written",
+    ("dedup", "plot"): "written", ("dedup", "tree"): "written", ("dedup", "to"): "written",
     ("zoo build", "device"): "word", ("bench run", "device"): "word",
     ("bench fit", "device"): "word",
     ("zoo export", "checkpoint"): "word",

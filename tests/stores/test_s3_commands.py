@@ -60,8 +60,8 @@ def test_many_checkpoints(rate: float, s3: Proxy, bucket: str, nets: Path, tmp_p
     assert first["status"] == {"ok": 7, "broken": 1}
     assert by_name(out) == by_name(str(nets.parent / "prints"))
     assert (sum(s3.faults.values()) > 0) == (rate > 0)
-    if not rate:  # a whole small net is one range
-        assert s3.sent < 1.1 * first["bytes_read"] + 20_000
+    if not rate:  # a whole small net is one range, and its first neurons are one more
+        assert s3.sent < 1.25 * first["bytes_read"] + 20_000
         assert s3.requests["HEAD"] <= 5 * 8 + 6  # a file, and whether there is a config.json
         assert s3.requests["GET"] <= 8 + 16  # one of each file, listings, shards
 

@@ -23,7 +23,7 @@ COUNT = 16
 #: Part of every label, so that another version of the numbers is another set of them.
 SEED = "transformer-nfn fingerprint 2"
 #: Words that tokens are made of, as many of these as there are: a vocabulary may grow a little.
-_ROWS = (64, 512, 4096)
+_ROWS = (64, 1024)
 #: Signs that are kept, not made again.
 _SMALL = 2**14
 
@@ -76,8 +76,8 @@ def mixed(rows: Float[Tensor, "r x"], count: int) -> Float[Tensor, "p x"]:
 def make_probes(checkpoint: Checkpoint, dtype: torch.dtype) -> Probes:
     """The tokens of a checkpoint, computed in float64 and given in `dtype`.
 
-    Sums of word embeddings where there are any, of the first 64, 512 or 4,096, so that a vocabulary
-    may grow up to the next of these numbers.
+    Sums of word embeddings where there are any, of the first 64 or 1,024, so that a vocabulary may
+    grow up to the next of these numbers.
     Half patches and half positions for ViT; for nets of a zoo the rows of the embedding, its bias
     and fixed positions. Nets that read vectors have none, and their stream has the vectors' own
     basis, so fixed tokens do.
