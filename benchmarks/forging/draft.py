@@ -12,7 +12,7 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from transformer_nfn.checkpoints import Checkpoint, Entry, TensorFiles
-from transformer_nfn.identity.comparing.rounding import last_digit
+from transformer_nfn.identity.elements.digits import last_digit
 from transformer_nfn.identity.running.function import run_each
 from transformer_nfn.identity.running.inputs import NetInputs
 from transformer_nfn.space import WeightBatch

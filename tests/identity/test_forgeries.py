@@ -14,7 +14,7 @@ from benchmarks.material import families as families_material
 from tests.checkpoints import made
 from transformer_nfn.checkpoints import Checkpoint
 from transformer_nfn.identity import Answer, Verdict, apply_element, random_net_element, same
-from transformer_nfn.identity.comparing.rounding import last_digit
+from transformer_nfn.identity.elements.digits import last_digit
 from transformer_nfn.identity.matching.networks import match
 from transformer_nfn.identity.running.confirmation import confirm
 

@@ -8,7 +8,7 @@ import torch
 from tests.checkpoints import made
 from transformer_nfn.checkpoints import Checkpoint
 from transformer_nfn.identity.comparing.residuals import judged
-from transformer_nfn.identity.comparing.rounding import jittered, last_digit, spread
+from transformer_nfn.identity.comparing.rounding import jittered, spread
 from transformer_nfn.identity.comparing.units import (
     expected_squares,
     product_squares,
@@ -17,6 +17,7 @@ from transformer_nfn.identity.comparing.units import (
 )
 from transformer_nfn.identity.comparing.variance import block_variances
 from transformer_nfn.identity.elements.acting import canonical_block
+from transformer_nfn.identity.elements.digits import last_digit
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16])

@@ -1,7 +1,7 @@
 """Same function or not: verdicts with certificates and witnesses."""
 
 from transformer_nfn.identity.applying import apply_element
-from transformer_nfn.identity.comparing.rounding import last_digit, unit_roundoff
+from transformer_nfn.identity.comparing.rounding import unit_roundoff
 from transformer_nfn.identity.elements.acting import canonical_block
 from transformer_nfn.identity.elements.applying import changes
 from transformer_nfn.identity.elements.canonical import seen
@@ -12,6 +12,7 @@ from transformer_nfn.identity.elements.certificate import (
     save_certificate,
 )
 from transformer_nfn.identity.elements.check import check_element
+from transformer_nfn.identity.elements.digits import last_digit
 from transformer_nfn.identity.elements.element import NetElement
 from transformer_nfn.identity.elements.parts import PARTS, Part, symmetry_parts
 from transformer_nfn.identity.elements.rules import ElementError

@@ -8,12 +8,11 @@ import torch
 from torch import Tensor
 
 from transformer_nfn.checkpoints import Checkpoint, TensorFiles
+from transformer_nfn.identity.elements.digits import last_digit
 
 #: What float64 arithmetic does to a number on its way through a comparison, relatively. It counts
 #: where the stored dtype is so fine that its own rounding would be less.
 ARITHMETIC = 3e-14
-#: The bits of a float64 that are its exponent.
-_EXPONENT = 0x7FF << 52
 #: Numbers of a tensor that is kept while its roundings are made.
 _SMALL = 2**16
 
@@ -21,22 +20,6 @@ _SMALL = 2**16
 def unit_roundoff(*checkpoints: Checkpoint) -> float:
     """Half the distance of 1 to the next number of the coarsest dtype; float64 counts as 1e-13."""
     return max(1e-13, *(torch.finfo(checkpoint.dtype).eps / 2 for checkpoint in checkpoints))
-
-
-def last_digit(tensor: Tensor) -> Tensor:
-    """The distance from each number to its neighbour in its own dtype, as float64.
-
-    Example:
-        >>> last_digit(torch.tensor([1.0, 1.5, 2.0])) * 2**23
-        tensor([1., 1., 2.], dtype=torch.float64)
-        >>> last_digit(torch.tensor([0.0], dtype=torch.float16)) * 2**24
-        tensor([1.], dtype=torch.float64)
-    """
-    kind = torch.finfo(tensor.dtype)
-    # Below the smallest normal number the digits end at a fixed place; at 0 as well.
-    size = tensor.double().abs().clamp_min(kind.smallest_normal)
-    # A float64 without the bits of its fraction is the power of 2 below it.
-    return size.view(torch.int64).bitwise_and_(_EXPONENT).view(torch.float64) * kind.eps
 
 
 def spread(tensor: Tensor) -> Tensor:

@@ -8,13 +8,13 @@ from torch import Tensor
 
 from transformer_nfn.checkpoints import Checkpoint, CheckpointError
 from transformer_nfn.group import GroupElement, conditioned, random_element
-from transformer_nfn.identity.comparing.rounding import last_digit
 from transformer_nfn.identity.elements.acting import (
     last_norm_of,
     moved_gauge,
     reading,
 )
 from transformer_nfn.identity.elements.canonical import Gauge, Norm, Rules, invertible
+from transformer_nfn.identity.elements.digits import last_digit
 from transformer_nfn.identity.elements.element import NetElement, Outside
 from transformer_nfn.identity.elements.parts import (
     basis_streams,
