@@ -129,7 +129,8 @@ def planning(count: int) -> dict[str, float]:
     versions = pa.array([f"{number}:1" for number in range(count)])
     listing = pa.table({"path": names, "size": pa.array(np.arange(count)), "version": versions})
     ok = pa.array(["ok"] * count)
-    known = pa.table({"path": names, "version": versions, "status": ok})
+    columns = {"path": names, "version": versions, "status": ok, "reader": ok}
+    known = pa.table(columns)
     return {"plan_us_a_file": 1e6 * cpu(lambda: open_items(listing, known), 3) / count}
 
 
