@@ -39,11 +39,11 @@ import transformers
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from benchmarks.descent import changes, real
-from benchmarks.descent.methods import METHODS, File, sketches_find
+from benchmarks.descent.methods import METHODS, File
 from benchmarks.descent.training import ARCHITECTURES, Task
 from transformer_nfn.checkpoints import Checkpoint
 from transformer_nfn.identity import apply_element, random_net_element, symmetry_parts
-from transformer_nfn.kinship import LEVEL, kin
+from transformer_nfn.kinship import LEVEL, are_kin, kin
 from transformer_nfn.zoo import export
 from transformer_nfn.zoo.dataset import Zoo
 
@@ -113,7 +113,7 @@ def asked(pairs: Sequence[tuple[Path, Path]], names: Sequence[str]) -> list[dict
 
     return [
         {name: METHODS[name](file(one), file(two)) for name in names}
-        | {FOUND: sketches_find(file(one), file(two))}
+        | {FOUND: float(are_kin(file(one).fingerprint.sketch, file(two).fingerprint.sketch))}
         for one, two in pairs
     ]
 

@@ -109,14 +109,6 @@ def ours_sketch(one: File, two: File) -> float:
     return float(by_blocks(*taken)[0][0])
 
 
-def sketches_find(one: File, two: File) -> float:
-    """1 if both looks at our sketches call them kin."""
-    a, b = (each.fingerprint.sketch for each in (one, two))
-    if a is None or b is None or a.kind != b.kind:
-        return 0.0
-    return float(len(SketchStack.of([b]).kin_of(a).first))
-
-
 def cosine(one: File, two: File) -> float:
     """The cosine of all matrices of the same place and shape."""
     products, squares, others = 0.0, 0.0, 0.0

@@ -16,8 +16,7 @@ from transformer_nfn.checkpoints import Checkpoint, TensorFiles, UnsupportedErro
 from transformer_nfn.kinship import (
     Kin,
     Relation,
-    Sketch,
-    SketchStack,
+    are_kin,
     kin,
     kin_by_rows,
     kin_by_table,
@@ -156,8 +155,8 @@ def answer(one: Path, two: Path) -> Answered:
     """Compare two folders in the first way that can."""
     try:
         with Checkpoint(one) as ours, Checkpoint(two) as theirs:
-            sketches = sketch(ours), sketch(theirs)
-            return Answered("family", kin(ours, theirs), _found(*sketches))
+            by_sketch = are_kin(sketch(ours), sketch(theirs))
+            return Answered("family", kin(ours, theirs), by_sketch)
     except UnsupportedError:
         pass
     name = next((t for start, t in TABLES.items() if fnmatch.fnmatch(one.name, start)), None)
@@ -165,9 +164,3 @@ def answer(one: Path, two: Path) -> Answered:
         if name is not None:
             return Answered("table", kin_by_table(files, others, _UNITS / f"{name}.toml"), None)
         return Answered("rows", kin_by_rows(files, others), None)
-
-
-def _found(one: Sketch | None, two: Sketch | None) -> bool | None:
-    if one is None or two is None:
-        return None
-    return one.kind == two.kind and len(SketchStack.of([two]).kin_of(one).first) > 0

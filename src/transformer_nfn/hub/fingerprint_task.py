@@ -2,7 +2,6 @@
 
 import time
 from collections.abc import Sequence
-from contextlib import closing
 from dataclasses import dataclass
 from typing import Any
 
@@ -76,10 +75,9 @@ class FingerprintTask:
 
     def of_unsupported(self, path: str) -> dict[str, Any]:
         """A digest of its tensors, by which its copies are found."""
-        with closing(TensorFiles(path)) as files:
+        with TensorFiles(path) as files:
             self._limit(files)
-            digest = tensor_digest(path, files)
-            return {"digest": digest, "bytes_read": files.bytes_read}
+            return {"digest": tensor_digest(files), "bytes_read": files.bytes_read}
 
     def columns(self, found: Sequence[Fingerprint]) -> list[dict[str, Any]]:
         """A row for each."""

@@ -25,7 +25,7 @@ from transformer_nfn.kinship.parents.explaining import Explained, Explanation, O
 from transformer_nfn.kinship.picture import plot_kin
 from transformer_nfn.kinship.probes import SEED
 from transformer_nfn.kinship.series import Audit, audit_series
-from transformer_nfn.kinship.sketch.finding import SketchStack
+from transformer_nfn.kinship.sketch.finding import SketchStack, are_kin
 from transformer_nfn.kinship.sketch.making import Sketch, sketch
 from transformer_nfn.kinship.tree import SUFFIXES as TREES
 from transformer_nfn.kinship.tree import write_tree
@@ -63,6 +63,7 @@ __all__ = [
     "SketchStack",
     "Stack",
     "Stream",
+    "are_kin",
     "audit_series",
     "check_choice",
     "copies_by_digest",

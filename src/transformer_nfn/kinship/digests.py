@@ -2,7 +2,6 @@
 
 import hashlib
 from collections.abc import Mapping
-from pathlib import Path
 
 from transformer_nfn.checkpoints import TensorFiles
 
@@ -10,19 +9,8 @@ from transformer_nfn.checkpoints import TensorFiles
 _PIECE = 2**24
 
 
-def tensor_digest(path: str | Path, files: TensorFiles | None = None) -> str:
-    """A digest of the dtypes, shapes and bytes of all tensors of a file, in any order; "" of none.
-
-    Args:
-        path: A file, a folder or a URL, as for `Checkpoint`.
-        files: The same, if it is open.
-    """
-    if files is None:
-        opened = TensorFiles(path)
-        try:
-            return tensor_digest(path, opened)
-        finally:
-            opened.close()
+def tensor_digest(files: TensorFiles) -> str:
+    """A digest of dtypes, shapes and bytes of all tensors of a file, in any order; "" of none."""
     found = []
     for name in files:
         entry = files.entry(name)

@@ -10,6 +10,7 @@ import numpy as np
 from jaxtyping import Float
 
 from transformer_nfn.jobs import Executor
+from transformer_nfn.kinship.digests import copies_by_digest
 from transformer_nfn.kinship.distances import Kinship, summaries
 from transformer_nfn.kinship.fingerprinting import Fingerprint
 from transformer_nfn.kinship.folders import Track, find_checkpoints, fingerprints
@@ -76,6 +77,11 @@ class Duplicates:
     def order(self) -> list[int]:
         """Numbers of all files, families and groups together."""
         return [file for group in self.groups for file in group]
+
+    @property
+    def unsupported_copies(self) -> dict[str, str]:
+        """Of files that no family reads those with the tensors of one before them: that file."""
+        return copies_by_digest(self.unsupported)
 
     def counts(self) -> dict[str, int]:
         """How many files, networks and families there are, and how many files are copies of one."""

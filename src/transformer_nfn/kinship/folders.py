@@ -7,7 +7,13 @@ from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from transformer_nfn.checkpoints import Checkpoint, CheckpointError, UnsupportedError, load_family
+from transformer_nfn.checkpoints import (
+    Checkpoint,
+    CheckpointError,
+    TensorFiles,
+    UnsupportedError,
+    load_family,
+)
 from transformer_nfn.jobs import Done, Executor, InProcess
 from transformer_nfn.kinship.digests import tensor_digest
 from transformer_nfn.kinship.fingerprinting import Fingerprint, check_choice, fingerprint
@@ -136,6 +142,7 @@ def try_fingerprint(
             with Checkpoint(path, family=table) as checkpoint:
                 return fingerprint(checkpoint, blocks=blocks)
         except UnsupportedError as error:
-            return Unsupported(str(error), tensor_digest(path))
+            with TensorFiles(path) as files:
+                return Unsupported(str(error), tensor_digest(files))
     except (CheckpointError, OSError) as error:
         return str(error)

@@ -82,13 +82,12 @@ class Index:
         files: dict[str, list[int]] = {}
         for number, one in enumerate(prints):
             files.setdefault(one.shape, []).append(number)
-        sketches = [one.sketch for one in prints]
         shelves = {
             shape: Shelf(np.array(some), Stack.of([prints[number] for number in some]))
             for shape, some in files.items()
         }
         paths, dtypes = [one.path for one in prints], [one.dtype for one in prints]
-        return Index(paths, dtypes, shelves, shelve_sketches(sketches))
+        return Index(paths, dtypes, shelves, shelve_sketches([one.sketch for one in prints]))
 
     def __len__(self) -> int:
         return len(self.paths)
@@ -134,7 +133,7 @@ class Index:
         known = whole_trees(known, frozenset(keys))
         growth = Growth(keys, known)
         orders = [growth.order(files) for files, _ in self._all_shelves()]
-        steps = (step for step in self._compared(growth, orders))
+        steps = self._compared(growth, orders)
         for _ in watch(steps, sum(pairs_before(len(order), old) for order, old in orders)):
             pass
         return Forest(frozenset(keys), growth.edges())

@@ -8,9 +8,10 @@ float32 and its largest entry by row leave few candidates, whose distances are t
 
 import os
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from typing import NamedTuple
+from functools import partial
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 import torch
@@ -26,6 +27,8 @@ _COSINE = 1 - NEAR**2 / 2 - 1e-3
 _ROWS, _COLUMNS = 256, 4096
 #: Pairs whose distances are taken at a time.
 _PAIRS = 2**14
+
+Found = TypeVar("Found")
 
 
 class Links(NamedTuple):
@@ -58,17 +61,26 @@ def kin_pairs(stack: Stack, order: Int[np.ndarray, " n"], start: int = 0) -> Ite
         order: Which of them, the known ones first.
         start: How many of these are known.
     """
-    units = _units(stack, order)
-    blocks = ((row, min(row + _ROWS, len(order))) for row in range(start, len(order), _ROWS))
+    return in_threads(partial(_block, stack, order, _units(stack, order)), start, len(order))
+
+
+def in_threads(work: Callable[[int, int], Found], start: int, end: int) -> Iterator[Found]:
+    """What comes of some rows at a time, from `start` to before `end`, in their order."""
+    blocks = ((row, min(row + _ROWS, end)) for row in range(start, end, _ROWS))
     threads = os.cpu_count() or 1
-    waiting: deque[Future[Block]] = deque()
+    waiting: deque[Future[Found]] = deque()
     with one_thread("cpu"), ThreadPoolExecutor(threads) as pool:
         for block in blocks:  # few at a time: what is found may be large
-            waiting.append(pool.submit(_block, stack, order, units, *block))
+            waiting.append(pool.submit(work, *block))
             if len(waiting) > 2 * threads:
                 yield waiting.popleft().result()
         while waiting:
             yield waiting.popleft().result()
+
+
+def tiles(end: int) -> Iterator[slice]:
+    """Columns before `end`, some thousand at a time."""
+    return (slice(column, min(column + _COLUMNS, end)) for column in range(0, end, _COLUMNS))
 
 
 def pairs_before(end: int, begin: int = 0) -> int:
@@ -98,12 +110,13 @@ def _block(
 ) -> Block:
     """Pairs of some rows with all before them."""
     found = []
-    for column in range(0, end, _COLUMNS):
-        last = min(column + _COLUMNS, end)
+    for tile in tiles(end):
         if units is None:
-            rows, columns = (g.ravel() for g in np.mgrid[begin:end, column:last])
+            rows, columns = (g.ravel() for g in np.mgrid[begin:end, tile])
         else:
-            rows, columns = _candidates(units, begin, end, column, last)
+            ours, theirs = ([unit[some] for unit in units] for some in (slice(begin, end), tile))
+            rows, columns = large_products(ours, theirs, _COSINE)
+            rows, columns = rows + begin, columns + tile.start
         before = columns < rows
         rows, columns = rows[before], columns[before]
         for piece in range(0, len(rows), _PAIRS):
@@ -116,17 +129,17 @@ def _block(
     return Block(pairs_before(end, begin), Links.joined(found))
 
 
-def _candidates(
-    units: list[Tensor], begin: int, end: int, column: int, last: int
-) -> tuple[np.ndarray, np.ndarray]:
-    """Rows and columns of all pairs that are near in one part."""
-    width = last - column
+def large_products(
+    ours: Sequence[Float[Tensor, "a d"]], theirs: Sequence[Float[Tensor, "b d"]], least: float
+) -> tuple[Int[np.ndarray, " m"], Int[np.ndarray, " m"]]:
+    """Rows and columns of all pairs with a product so large, in one of several kinds of vectors."""
+    width = len(theirs[0])
     found = []
-    for unit in units:
-        cosines = unit[begin:end] @ unit[column:last].T
-        rows = (cosines.amax(dim=1) >= _COSINE).nonzero()[:, 0]
+    for one, two in zip(ours, theirs, strict=True):
+        products = one @ two.T
+        rows = (products.amax(dim=1) >= least).nonzero()[:, 0]
         if len(rows):  # in most tiles few: the others are not searched again
-            pairs = (cosines[rows] >= _COSINE).nonzero()
+            pairs = (products[rows] >= least).nonzero()
             found.append(rows[pairs[:, 0]] * width + pairs[:, 1])
     flat = np.unique(torch.cat(found).numpy()) if found else np.empty(0, dtype=np.int64)
-    return flat // width + begin, flat % width + column
+    return flat // width, flat % width

@@ -13,7 +13,7 @@ from transformer_nfn.kinship.distances import Distance, Kinship, distance
 from transformer_nfn.kinship.duplicates import linked
 from transformer_nfn.kinship.fingerprinting import Fingerprint
 from transformer_nfn.kinship.index import Index
-from transformer_nfn.kinship.sketch.finding import SketchStack
+from transformer_nfn.kinship.sketch.finding import are_kin
 
 #: A step this many times the usual one leaves the series.
 FAR = 5.0
@@ -123,16 +123,8 @@ def _outsiders(
         strange = (
             trailing
             and last.kinship is Kinship.STRANGER
-            and not _kin(prints, number, rest[main[-1]])
+            and not are_kin(prints[number].sketch, prints[rest[main[-1]]].sketch)
         )
         another = prints[number].shape != shape
         found[number] = "foreign" if inner or strange or another else "jump"
     return found
-
-
-def _kin(prints: Sequence[Fingerprint], one: int, other: int) -> bool:
-    """Whether two steps are kin by their sketches, however far training moved them."""
-    ours, theirs = prints[one].sketch, prints[other].sketch
-    if ours is None or theirs is None or ours.kind != theirs.kind:
-        return False
-    return len(SketchStack.of([theirs]).kin_of(ours).first) > 0

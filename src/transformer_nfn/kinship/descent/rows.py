@@ -7,6 +7,7 @@ nothing: zeros and ones, few numbers over and over, sines and cosines, frequenci
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -58,13 +59,20 @@ class _Tally:
         return self.found / self.numbers if self.numbers else 0.0
 
 
+class _Hashed(NamedTuple):
+    """The telling rows of a tensor, or its columns: how long they are, their hashes, bytes."""
+
+    width: int
+    hashes: UInt64[np.ndarray, " h"]
+    itemsize: int
+
+
 def shared_rows(ours: TensorFiles, theirs: TensorFiles) -> SharedRows:
     """Look for the rows of each file in the other."""
-    one, two = _looked(ours, _known(theirs)), _looked(theirs, _known(ours))
-    less = one if one.numbers <= two.numbers else two
-    size = sum(
-        entry.end - entry.begin for entry in (ours if less is one else theirs).entries.values()
-    )
+    both = [list(_hashed(files)) for files in (ours, theirs)]
+    one, two = (_looked(both[way], _known(both[1 - way])) for way in (0, 1))
+    less, smaller = (one, ours) if one.numbers <= two.numbers else (two, theirs)
+    size = sum(entry.end - entry.begin for entry in smaller.entries.values())
     return SharedRows(
         one.share,
         two.share,
@@ -76,37 +84,40 @@ def shared_rows(ours: TensorFiles, theirs: TensorFiles) -> SharedRows:
     )
 
 
-def _looked(files: TensorFiles, known: dict[int, np.ndarray]) -> _Tally:
+def _hashed(files: TensorFiles) -> Iterator[list[_Hashed]]:
+    """Of each tensor its rows and its columns, those that tell."""
+    for matrix, itemsize in _matrices(files):
+        ways = [
+            _Hashed(rows.shape[1], np.concatenate(list(_hashes(rows))), itemsize)
+            for rows in (matrix, matrix.T)
+            if rows.shape[1] >= _NUMBERS
+        ]
+        if told := [way for way in ways if way.hashes.size]:
+            yield told
+
+
+def _looked(tensors: list[list[_Hashed]], known: dict[int, np.ndarray]) -> _Tally:
     """Of each tensor its rows that are known, or its columns, whichever are more."""
     tally = _Tally()
-    for matrix, size in _matrices(files):
-        best: tuple[float, int, int, int] | None = None
-        for rows in (matrix, matrix.T):
-            width = rows.shape[1]
-            if width < _NUMBERS or not (hashes := np.concatenate(list(_hashes(rows)))).size:
-                continue
-            same = int(np.isin(hashes, known.get(width, ())).sum())
-            this = same / len(hashes), same, len(hashes), width
-            best = this if best is None or this > best else best
-        if best is None:
-            continue
-        share, same, count, width = best
-        tally.numbers += count * width
+    for ways in tensors:
+        counts = [int(np.isin(way.hashes, known.get(way.width, ())).sum()) for way in ways]
+        shares = [same / way.hashes.size for same, way in zip(counts, ways, strict=True)]
+        best = max(range(len(ways)), key=lambda place: (shares[place], counts[place]))
+        same, (width, hashes, itemsize) = counts[best], ways[best]
+        tally.numbers += hashes.size * width
         tally.found += same * width
         tally.rows += same
-        tally.bytes += same * width * size
-        tally.whole += share == 1
+        tally.bytes += same * width * itemsize
+        tally.whole += same == hashes.size
         tally.tensors += 1
     return tally
 
 
-def _known(files: TensorFiles) -> dict[int, np.ndarray]:
-    """Of all telling rows and columns their hashes, by how many numbers they have."""
+def _known(tensors: list[list[_Hashed]]) -> dict[int, np.ndarray]:
+    """All hashes, by how many numbers they are of."""
     known: dict[int, list[np.ndarray]] = {}
-    for matrix, _ in _matrices(files):
-        for rows in (matrix, matrix.T):
-            if rows.shape[1] >= _NUMBERS:
-                known.setdefault(rows.shape[1], []).extend(_hashes(rows))
+    for way in (way for ways in tensors for way in ways):
+        known.setdefault(way.width, []).append(way.hashes)
     return {width: np.unique(np.concatenate(each)) for width, each in known.items()}
 
 

@@ -4,16 +4,13 @@ For strangers the cosine of two vectors of d sums is about normal, with a standa
 over the root of d, or more where neurons are few (`sizes_of_chance`). The first look passes on what
 is four of them above 0 in one of three cosines, one pair of 10,000 strangers. The second takes the
 blocks of the shallower network, each with the block of the other that is most like it, and combines
-them as `tnfn kin` combines exact p-values; it
-passes on what is less likely than one in a million. These are no p-values: nothing proves that
-sums of trained strangers are normal.
+them as `tnfn kin` combines exact p-values; it passes on what is less likely than one in a million.
+These are no p-values: nothing proves that sums of trained strangers are normal.
 """
 
 import hashlib
-import os
-from collections import deque
 from collections.abc import Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
@@ -22,8 +19,7 @@ from jaxtyping import Float, Int, Int8
 from scipy.special import gammainccinv, log_ndtr  # type: ignore[import-untyped]
 from torch import Tensor
 
-from transformer_nfn.jobs import one_thread
-from transformer_nfn.kinship.joining import pairs_before
+from transformer_nfn.kinship.joining import in_threads, large_products, pairs_before, tiles
 from transformer_nfn.kinship.sketch.making import (
     BLOCK,
     BLOCKS,
@@ -41,8 +37,6 @@ _ALIKE = 0.3
 FIRST, SECOND = 4.0, 1e-6
 #: Sums of each kind: where they are, and how many.
 _PARTS = ((0, NUMBERED), (NUMBERED, ORDERLESS), (BLOCK, WORDS))
-#: Rows and columns of a product: 4 MB stay in a cache, and threads have enough to do.
-_ROWS, _COLUMNS = 256, 4096
 #: Pairs whose blocks are compared at a time; sketches that one is compared with.
 _PAIRS, _MANY = 256, 2**16
 
@@ -127,17 +121,8 @@ class SketchStack:
             order: Which sketches, the known ones first.
             start: How many of these are known.
         """
-        units = self.deviations(order)
-        threads = os.cpu_count() or 1
-        waiting: deque[Future[tuple[int, Pairs]]] = deque()
-        with one_thread("cpu"), ThreadPoolExecutor(threads) as pool:
-            for begin in range(start, len(order), _ROWS):
-                end = min(begin + _ROWS, len(order))
-                waiting.append(pool.submit(self._rows, order, units, begin, end))
-                if len(waiting) > 2 * threads:  # few at a time: what is found may be large
-                    yield waiting.popleft().result()
-            while waiting:
-                yield waiting.popleft().result()
+        work = partial(self._rows, order, self.deviations(order))
+        return in_threads(work, start, len(order))
 
     def kin_of(self, one: Sketch) -> Pairs:
         """All kin of a sketch: `first` is 0 everywhere."""
@@ -146,7 +131,7 @@ class SketchStack:
         found = []
         for begin in range(0, len(self), _MANY):
             some = self.deviations(slice(begin, begin + _MANY))
-            found.append(_looked(own, some)[1] + begin)
+            found.append(large_products(own, some, FIRST)[1] + begin)
         near = np.concatenate([*found, np.empty(0, dtype=np.int64)])
         return _judged(alone, self, np.zeros(len(near), dtype=np.int64), near)
 
@@ -164,16 +149,22 @@ class SketchStack:
     ) -> tuple[int, Pairs]:
         """Pairs of some rows with all before them."""
         firsts, seconds = [], []
-        rows = [unit[begin:end] for unit in units]
-        for column in range(0, end, _COLUMNS):
-            columns = [unit[column : min(column + _COLUMNS, end)] for unit in units]
-            first, second = _looked(rows, columns)
-            first, second = first + begin, second + column
+        for tile in tiles(end):
+            ours, theirs = ([unit[some] for unit in units] for some in (slice(begin, end), tile))
+            first, second = large_products(ours, theirs, FIRST)
+            first, second = first + begin, second + tile.start
             before = second < first
             firsts.append(first[before])
             seconds.append(second[before])
         first, second = (order[np.concatenate(some)] for some in (firsts, seconds))
         return pairs_before(end, begin), _judged(self, self, first, second)
+
+
+def are_kin(one: Sketch | None, two: Sketch | None) -> bool:
+    """Whether both looks call two sketches kin; without sketches of one kind nothing does."""
+    if one is None or two is None or one.kind != two.kind:
+        return False
+    return len(SketchStack.of([two]).kin_of(one).first) > 0
 
 
 class Taken(NamedTuple):
@@ -199,20 +190,6 @@ def sizes_of_chance(units: Int[np.ndarray, " n"], width: int) -> list[Float[np.n
         np.full(len(count), np.inf),  # of some hundred words
     )
     return [np.sqrt(1 / size + 1 / each) for (_, size), each in zip(_PARTS, free, strict=True)]
-
-
-def _looked(ours: list[Tensor], theirs: list[Tensor]) -> tuple[np.ndarray, np.ndarray]:
-    """Rows and columns of all pairs that are far enough from 0 in one kind of sums."""
-    width = len(theirs[0])
-    found = []
-    for one, two in zip(ours, theirs, strict=True):
-        deviations = one @ two.T
-        rows = (deviations.amax(dim=1) >= FIRST).nonzero()[:, 0]
-        if len(rows):  # in most tiles few: the others are not searched again
-            pairs = (deviations[rows] >= FIRST).nonzero()
-            found.append(rows[pairs[:, 0]] * width + pairs[:, 1])
-    flat = np.unique(torch.cat(found).numpy()) if found else np.empty(0, dtype=np.int64)
-    return flat // width, flat % width
 
 
 def _judged(ours: SketchStack, theirs: SketchStack, first: np.ndarray, second: np.ndarray) -> Pairs:

@@ -14,7 +14,6 @@ their rows. None depends on the depth or on the size of the vocabulary, and the 
 is a first look that takes 448 bytes.
 """
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -94,26 +93,22 @@ def sketch(checkpoint: Checkpoint) -> Sketch | None:
     An encoder's blocks come before those of its decoder. Only the first neurons are read.
     """
     networks = [one for one in (checkpoint.encoder, checkpoint) if one is not None]
-    seen = [FirstUnits.of(one) for one in networks]
-    found = []
+    firsts = [first for one in networks if (first := FirstUnits.of(one)) is not None]
+    kinds = {f"{first.label} {first.tensor} {checkpoint.D}" for first in firsts}
+    if len(firsts) < len(networks) or len(kinds) != 1:
+        return None
     with one_thread("cpu"):
-        for one, first in zip(networks, seen, strict=True):
-            if first is None or (first.label, first.tensor) != (
-                seen[0] and (seen[0].label, seen[0].tensor)
-            ):
-                return None
-            rows = [first.read(one, number) for number in range(one.blocks)]
-            if rows[0].shape[0] * rows[0].shape[1] < 2:
-                return None
-            found += [torch.cat(_unit_parts(unit_sums(each))) for each in rows]
-        blocks = torch.stack(found)
+        rows = [
+            first.read(one, number)
+            for one, first in zip(networks, firsts, strict=True)
+            for number in range(one.blocks)
+        ]
+        if min(each.shape[:2].numel() for each in rows) < 2:
+            return None
+        blocks = torch.stack([torch.cat(_unit_parts(unit_sums(each))) for each in rows])
         network = torch.cat([*_unit_parts(blocks.sum(dim=0)), _word_sums(checkpoint)])
-    kept = blocks[spread(len(blocks), BLOCKS)]
-    assert first is not None
-    kind = f"{first.label} {first.tensor} {checkpoint.D}"
-    parts = torch.cat(_unit_parts(kept), dim=1)
-    units = rows[0].shape[0] * rows[0].shape[1]
-    return Sketch(kind, _stored(network), _stored(parts), units)
+    parts = torch.cat(_unit_parts(blocks[spread(len(blocks), BLOCKS)]), dim=1)
+    return Sketch(kinds.pop(), _stored(network), _stored(parts), rows[-1].shape[:2].numel())
 
 
 def unit_sums(rows: Float[Tensor, "g u w"]) -> Float[Tensor, "384"]:
@@ -130,8 +125,8 @@ def unit_sums(rows: Float[Tensor, "g u w"]) -> Float[Tensor, "384"]:
 
 def _word_sums(checkpoint: Checkpoint) -> Float[Tensor, "64"]:
     """The same of some rows of the words, or of what else writes the stream."""
-    words = torch.cat([torch.zeros(1, checkpoint.D), *_words(checkpoint)])[1:]
-    if len(words) < 2:
+    words = _words(checkpoint)
+    if words is None or len(words) < 2:
         return torch.zeros(WORDS)
     words = words - words.mean(dim=1, keepdim=True)  # a row's mean has a meaning of its own
     units = torch.nn.functional.normalize(words - words.mean(dim=0), dim=-1)
@@ -139,26 +134,25 @@ def _word_sums(checkpoint: Checkpoint) -> Float[Tensor, "64"]:
     return _unit((row * (units @ signs("sketch words", checkpoint.D, WORDS))).sum(dim=0))
 
 
-def _words(checkpoint: Checkpoint) -> Iterator[Float[Tensor, "r x"]]:
+def _words(checkpoint: Checkpoint) -> Float[Tensor, "r x"] | None:
+    """Some rows of the words, or of the first other writer that has several."""
     for name, writer in checkpoint.writers.items():
         size = torch.Size(checkpoint.files.entry(name).shape).numel()
         rows = _ROWS[size // checkpoint.D > _ROWS]
         if writer.axes == "t x":
-            yield checkpoint.files.rows(name, rows.tolist()).float()
-            return
+            return checkpoint.files.rows(name, rows.tolist()).float()
         if len(rows) > 1:
-            yield stored_rows(checkpoint, name)[rows].float()
-            return
+            return stored_rows(checkpoint, name)[rows].float()
+    return None
 
 
 @lru_cache(maxsize=8)
 def _signs(width: int) -> tuple[Tensor, Tensor, Tensor]:
     """By the numbers of neurons, by coordinates, and by these once more."""
-    turned = signs("sketch turned", width, ORDERLESS)
     return (
         signs("sketch units", UNITS, NUMBERED),
         signs("sketch coordinates", width, NUMBERED),
-        turned,
+        signs("sketch turned", width, ORDERLESS),
     )
 
 

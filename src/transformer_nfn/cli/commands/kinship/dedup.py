@@ -54,7 +54,7 @@ def dedup(
     Example: tnfn dedup s3://hub/models --out prints --ray --to kin.parquet
     """
     from transformer_nfn.hub import Results
-    from transformer_nfn.kinship import TREES, copies_by_digest
+    from transformer_nfn.kinship import TREES, plot_kin, write_tree
 
     check_writable(to, (".parquet", ".csv"))
     check_writable(tree, TREES)
@@ -65,16 +65,16 @@ def dedup(
     if out is not None or len(sources) > 1 or not folder.is_dir() or Results.there(sources[0]):
         folder = common_folder(paths)
     if plot is not None and paths:
-        _plot(found, folder, plot)
+        _draw(plot_kin, found, folder, plot)
     if tree is not None:
-        _write_tree(found, folder, tree)
+        _draw(write_tree, found, folder, tree)
     if to is not None:
         _write(found.table(), to)
     rows = found.table(least=1 if len(paths) <= _LISTED else 2)
     if as_json:
         figures = {**found.counts(), "table": [row._asdict() for row in rows]}
-        unread = {"unsupported_copies": copies_by_digest(found.unsupported)}
-        say_json({**figures, **unread, "broken": dict(found.broken)})
+        figures["unsupported_copies"] = found.unsupported_copies
+        say_json({**figures, "broken": dict(found.broken)})
     else:
         _show(rows[:_LISTED], folder)
         if len(rows) > _LISTED:
@@ -93,11 +93,9 @@ def dedup(
 
 def _show_unsupported(found: "Duplicates", folder: Path) -> None:
     """In one line how many files no family reads, and which of them hold the same tensors."""
-    from transformer_nfn.kinship import copies_by_digest
-
     if not found.unsupported:
         return
-    copies = copies_by_digest(found.unsupported)
+    copies = found.unsupported_copies
     say(
         f"{len(found.unsupported)} files are of no family that is read (`tnfn inspect` says why); "
         f"{len(copies)} of them have the tensors of another"
@@ -197,21 +195,10 @@ def _show(rows: "list[Row]", folder: Path) -> None:
         console.print(table)
 
 
-def _write_tree(found: "Duplicates", folder: Path, tree: Path) -> None:
+def _draw(draw: Any, found: "Duplicates", folder: Path, path: Path) -> None:
     from transformer_nfn.checkpoints import CheckpointError
-    from transformer_nfn.kinship import write_tree
 
     try:
-        write_tree(found, tree, lambda path: short(path, folder))
+        draw(found, path, lambda file: short(file, folder))
     except (OSError, ValueError) as error:
-        raise CheckpointError(f"{tree}: {error}") from None
-
-
-def _plot(found: "Duplicates", folder: Path, plot: Path) -> None:
-    from transformer_nfn.checkpoints import CheckpointError
-    from transformer_nfn.kinship import plot_kin
-
-    try:
-        plot_kin(found, plot, lambda path: short(path, folder))
-    except (OSError, ValueError) as error:
-        raise CheckpointError(f"{plot}: {error}") from None
+        raise CheckpointError(f"{path}: {error}") from None
