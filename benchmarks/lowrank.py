@@ -161,7 +161,9 @@ def at_size(name: str, real: Path | None) -> list[dict[str, Any]]:
         for model in MODELS:
             figure = {"case": name, "real": is_real, "model": model}
             figure |= in_process(name, model, path, keep=False)
-            kept = in_process(name, model, path, keep=True)
+            # Of something small the allocator keeps all; one process more shows that it runs.
+            keeps = name in CASES or model == "heads"
+            kept = in_process(name, model, path, keep=True) if keeps else figure
             figure["kept"] = {key: kept[key] for key in ("ratio", "limit", "peak_bytes")}
             figures.append(figure)
             print(
@@ -180,7 +182,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--quick", action="store_true", help="D = 128 and two blocks, in 30 s")
+    parser.add_argument("--quick", action="store_true", help="D = 64 and two blocks, in 30 s")
     parser.add_argument("--case", choices=sorted(CASES), help="one of the sizes only")
     parser.add_argument("--real", type=Path, help="where `tools/real_weights.py` unpacked")
     parser.add_argument("--zoo", type=Path, help="only τ with several ranks, on this zoo")
@@ -210,7 +212,7 @@ def main() -> None:
     names = [options.case] if options.case else QUICK if options.quick else CASES
     figures = [figure for name in names for figure in at_size(name, options.real)]
     if options.json:
-        # At D = 128 calls decide the time, so there only memory is judged.
+        # At D = 64 calls decide the time, so there only memory is judged.
         ok = all(f["peak_bytes"] <= MOST_BYTES for f in figures)
         ok &= options.quick or all(f["of_limit"] <= MOST_LIMITS for f in figures)
         targets = {"peak_bytes": MOST_BYTES, "of_limit": None if options.quick else MOST_LIMITS}

@@ -158,7 +158,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         home = Path(folder)
         recipe = home / "faults.toml"
-        recipe.write_text(RECIPE.replace("RUNS", "20" if options.quick else "48"))
+        recipe.write_text(RECIPE.replace("RUNS", "12" if options.quick else "48"))
         with InProcess() as executor:
             Build(Recipe.load(recipe), home / "calm").run(executor)
         expected = {path.name: path.read_bytes() for path in (home / "calm/data").glob("*.parquet")}

@@ -101,7 +101,7 @@ CASES = {
     "minilm": Case(_residual(384, heads=12), blocks=6, real=True),
     "smollm": Case(BlockSpec(BLOCKS["grouped"], D=576, D_A=1536, **_GROUPED), blocks=30, real=True),
 }
-QUICK = {"quick": Case(_residual(128, heads=4), blocks=2)}
+QUICK = {"quick": Case(_residual(64, heads=4), blocks=2)}
 
 
 # --------------------------------------------------------------------------------------- weights

@@ -27,7 +27,7 @@ from transformer_nfn.bench.data.loading import data_digest, load_examples
 from transformer_nfn.bench.errors import BenchError, LeakError
 from transformer_nfn.bench.kendall import kendall_tau
 from transformer_nfn.bench.predictors.registry import MAIN, MODELS
-from transformer_nfn.jobs import Done, Failed, InProcess, RayExecutor, ShardFolder
+from transformer_nfn.jobs import Done, Failed, InProcess, ShardFolder
 
 
 def run(cells: list[Cell], out: Path) -> list[Done | Failed]:
@@ -101,18 +101,6 @@ def test_a_finished_cell_is_never_computed_again(zoo_folder, tmp_path, monkeypat
     run(cells, tmp_path)
     monkeypatch.setattr(cells_module, "run_cell", partial(pytest.fail, "computed again"))
     assert run(cells, tmp_path) == []
-
-
-def test_ray_computes_the_same_cells(zoo_folder, tmp_path):
-    cells = [
-        Cell(zoo=zoo_folder, model=model, split=0) for model in ("hyperparameters", "statistics")
-    ]
-    run(cells, tmp_path / "here")
-    with RayExecutor() as executor:
-        outcomes = list(Bench(cells, tmp_path / "ray").run(executor))
-    assert all(isinstance(one, Done) for one in outcomes)
-    here, there = finished_cells(tmp_path / "here"), finished_cells(tmp_path / "ray")
-    assert [one.table for one in here] == [one.table for one in there]
 
 
 def test_a_cells_name_follows_from_all_that_matters(zoo_folder, tmp_path):

@@ -76,7 +76,7 @@ def server(tmp_path: Path) -> Iterator[Server]:
     home = tmp_path / "nets"
     home.mkdir()
     with Server(home) as server:
-        thread = threading.Thread(target=server.serve_forever, daemon=True)
+        thread = threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True)
         thread.start()
         yield server
         server.shutdown()

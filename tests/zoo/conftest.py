@@ -1,5 +1,6 @@
 """A tiny zoo, and what tests do to copies of it."""
 
+import json
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -10,7 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from transformer_nfn.jobs import InProcess
+from transformer_nfn.jobs import InProcess, ShardFolder
 from transformer_nfn.zoo import Build, Recipe
 from transformer_nfn.zoo.dataset import Zoo
 from transformer_nfn.zoo.format.schema import ROW_GROUP, row_digest
@@ -100,6 +101,20 @@ def plant(
         compression="none",
         store_schema=True,
     )
+
+
+def digests(zoo: Zoo) -> dict[tuple[int, str], str]:
+    rows = zoo.table(columns=["run", "checkpoint", "digest"]).to_pylist()
+    return {(row["run"], row["checkpoint"]): row["digest"] for row in rows}
+
+
+def shard_bytes(zoo: Zoo) -> dict[str, bytes]:
+    return {name: zoo.shards.read_bytes(name) for name in zoo.names()}
+
+
+def logs(url: str | Path) -> list[dict[str, object]]:
+    folder = ShardFolder(f"{url}/builds")
+    return [json.loads(folder.read_bytes(name)) for name in sorted(folder.sidecars())]
 
 
 @pytest.fixture(scope="session")

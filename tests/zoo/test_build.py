@@ -10,29 +10,15 @@ import pyarrow.compute as pc
 import pytest
 import torch
 
-from tests.zoo.conftest import built, write_tiny
+from tests.zoo.conftest import built, digests, logs, shard_bytes, write_tiny
 from transformer_nfn.group import relative_error
-from transformer_nfn.jobs import Done, Failed, InProcess, RayExecutor, ShardFolder
+from transformer_nfn.jobs import Done, Failed, InProcess
 from transformer_nfn.zoo import Build, DataError, Recipe, RecipeError, StoreError
 from transformer_nfn.zoo import build as build_module
 from transformer_nfn.zoo.build import GroupJob, train_job
 from transformer_nfn.zoo.dataset import Zoo
 from transformer_nfn.zoo.finished.verification import verify
 from transformer_nfn.zoo.format.schema import COLUMNS, zoo_schema
-
-
-def digests(zoo: Zoo) -> dict[tuple[int, str], str]:
-    rows = zoo.table(columns=["run", "checkpoint", "digest"]).to_pylist()
-    return {(row["run"], row["checkpoint"]): row["digest"] for row in rows}
-
-
-def shard_bytes(zoo: Zoo) -> dict[str, bytes]:
-    return {name: zoo.shards.read_bytes(name) for name in zoo.names()}
-
-
-def logs(url: str | Path) -> list[dict[str, object]]:
-    folder = ShardFolder(f"{url}/builds")
-    return [json.loads(folder.read_bytes(name)) for name in sorted(folder.sidecars())]
 
 
 class Untouched(InProcess):
@@ -302,17 +288,3 @@ def test_outcomes_pass_through_the_watcher(tiny_recipe, tmp_path):
     assert [outcome.job.group for outcome in seen] == build.groups
     assert all(isinstance(outcome, Done) for outcome in seen)
     assert sum(outcome.result.diverged for outcome in seen) == 3
-
-
-@pytest.fixture(scope="module")
-def ray_executor() -> Iterator[RayExecutor]:
-    with RayExecutor() as executor:
-        yield executor
-
-
-def test_ray_builds_the_same_zoo(tiny_recipe, tiny_zoo, tmp_path, ray_executor):
-    assert Build(tiny_recipe, tmp_path).run(ray_executor) == []
-    zoo = Zoo(tmp_path)
-    assert digests(zoo) == digests(tiny_zoo)
-    assert shard_bytes(zoo) == shard_bytes(tiny_zoo)
-    assert logs(tmp_path)[0]["workers"] == ray_executor.slots

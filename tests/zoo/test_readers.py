@@ -1,6 +1,5 @@
 """Others read a zoo as well: what they see is what pyarrow sees."""
 
-from collections.abc import Iterator
 from math import fsum
 from pathlib import Path
 from typing import NamedTuple
@@ -10,7 +9,6 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from transformer_nfn.jobs import RayExecutor
 from transformer_nfn.zoo import write_card
 from transformer_nfn.zoo.dataset import Zoo
 
@@ -102,16 +100,3 @@ def test_hugging_face_datasets_reads_a_zoo_by_its_card(own_zoo, expected, tmp_pa
     loaded = datasets.load_dataset(own_zoo.url, cache_dir=str(tmp_path / "cache"))
     assert list(loaded) == ["train"]
     check(of_rows(loaded["train"].to_list()), expected)
-
-
-@pytest.fixture(scope="module")
-def ray_cluster() -> Iterator[RayExecutor]:
-    with RayExecutor() as executor:
-        yield executor
-
-
-# Ray's own defaults set options of its context that it has deprecated.
-@pytest.mark.filterwarnings(r"ignore::DeprecationWarning:ray\.data\.context")
-def test_ray_data_reads_a_zoo(tiny_zoo, expected, ray_cluster):
-    read = pytest.importorskip("ray.data").read_parquet(tiny_zoo.shards.url)
-    check(of_rows(read.take_all()), expected)
