@@ -1,7 +1,8 @@
 r"""Who comes from whom: whether p holds for strangers, what is found, and what others find.
 
     python benchmarks/kinship.py --zoo ../zoos/strangers --out ../zoos/lineage --json
-    python benchmarks/kinship.py --real ../lineage --labels ../PAIRS.tsv --only-real --json
+    python benchmarks/kinship.py --zoo ../zoos/strangers --no-lineage --plot p.png --json
+    python benchmarks/kinship.py --real ../lineage --labels ../PAIRS.tsv --no-lineage --json
     python benchmarks/kinship.py --quick --json
 
 - strangers: networks of a zoo, each from a start of its own on the same data (`tnfn zoo build
@@ -40,6 +41,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from benchmarks.descent import changes, real
 from benchmarks.descent.methods import METHODS, File
+from benchmarks.descent.picture import plot_ps
 from benchmarks.descent.training import ARCHITECTURES, Task
 from transformer_nfn.checkpoints import Checkpoint
 from transformer_nfn.identity import apply_element, random_net_element, symmetry_parts
@@ -159,7 +161,10 @@ def strangers(files: Sequence[Path], count: int, pool: ProcessPoolExecutor) -> d
             "disjoint": float((disjoint <= math.log(alpha)).mean()),
         }
     found["smallest_log10_p"] = float(logs.min() / math.log(10))
-    found["ps"] = sorted(float(x) for x in np.exp(logs))[:: max(1, len(logs) // 200)]
+    # Of each p that was seen the share that is at most so large, close together where p is small.
+    ranks = np.unique(np.geomspace(1, len(logs), 200).astype(int))
+    ordered = np.sort(np.exp(logs))
+    found["ps"] = [[float(ordered[rank - 1]), float(rank / len(logs))] for rank in ranks]
     return found
 
 
@@ -273,46 +278,56 @@ def main() -> int:
     parser.add_argument("--zoo", help="independent networks, for p")
     parser.add_argument("--real", type=Path, help="folders of real networks")
     parser.add_argument("--labels", type=Path, help="a table of what they are to each other")
-    parser.add_argument("--only-real", action="store_true", help="no lineage of our own")
+    parser.add_argument("--no-lineage", action="store_true", help="no networks of our own making")
     parser.add_argument("--out", type=Path, help="where the lineage is kept; a temporary folder")
     parser.add_argument("--roots", type=int, default=10, help="of each architecture")
     parser.add_argument("--independent", type=int, default=150, help=f"of {MANY}")
     parser.add_argument("--pairs", type=int, default=10_000, help="of strangers of the zoo")
+    parser.add_argument("--plot", type=Path, help="a picture of p among strangers")
     parser.add_argument("--processes", type=int, default=2)
     parser.add_argument("--quick", action="store_true", help="one architecture, few of all")
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
-    if options.data is None:
+    if options.data is None and not options.no_lineage:
         parser.error("where are the data? --data or the variable TNFN_DATA")
-    if options.real and options.only_real:
-        _calm()
-        return say({"real": real.judge(options.real, options.labels)}, as_json=options.json)
-    kinds = [MANY] if options.quick else list(ARCHITECTURES)
-    roots, independent = (2, 6) if options.quick else (options.roots, options.independent)
-    steps = 20 if options.quick else 150
+    _calm()
     with (
         tempfile.TemporaryDirectory() as work,
         ProcessPoolExecutor(options.processes, get_context("spawn")) as pool,
     ):
-        home = options.out or Path(work)
-        home.mkdir(parents=True, exist_ok=True)
-        names = _QUICK_CHANGES if options.quick else _all_changes()
-        jobs: list[tuple[str, int, Sequence[str]]] = [
-            (kind, seed, names) for seed in range(roots) for kind in kinds
-        ]
-        jobs += [(MANY, seed, ()) for seed in range(roots, independent)]
-        done = [pool.submit(build, *job, options.data, home, steps) for job in jobs]
-        for number, job in enumerate(done, start=1):
-            print(f"{number} of {len(jobs)}: {job.result()}", file=sys.stderr, flush=True)
-        seeds = {kind: list(range(roots)) for kind in kinds}
-        count = 15 if options.quick else 2000
-        figures: dict[str, Any] = {"lineage": lineage(home, seeds, names, count, pool)}
+        figures: dict[str, Any] = {}
+        if not options.no_lineage:
+            home = options.out or Path(work)
+            figures["lineage"] = made_lineage(home, options, pool)
         if options.real:
             figures["real"] = real.judge(options.real, options.labels)
         if options.zoo:
             files = export_best(options.zoo, Path(work) / "zoo")
             figures["strangers"] = strangers(files, options.pairs, pool)
+            if options.plot:
+                plot_ps(figures["strangers"], options.plot)
     return say(figures, as_json=options.json)
+
+
+def made_lineage(
+    home: Path, options: argparse.Namespace, pool: ProcessPoolExecutor
+) -> dict[str, Any]:
+    """Make what is not there yet, and ask all methods."""
+    kinds = [MANY] if options.quick else list(ARCHITECTURES)
+    roots, independent = (2, 6) if options.quick else (options.roots, options.independent)
+    steps = 20 if options.quick else 150
+    home.mkdir(parents=True, exist_ok=True)
+    names = _QUICK_CHANGES if options.quick else _all_changes()
+    jobs: list[tuple[str, int, Sequence[str]]] = [
+        (kind, seed, names) for seed in range(roots) for kind in kinds
+    ]
+    jobs += [(MANY, seed, ()) for seed in range(roots, independent)]
+    done = [pool.submit(build, *job, options.data, home, steps) for job in jobs]
+    for number, job in enumerate(done, start=1):
+        print(f"{number} of {len(jobs)}: {job.result()}", file=sys.stderr, flush=True)
+    seeds = {kind: list(range(roots)) for kind in kinds}
+    count = 15 if options.quick else 2000
+    return lineage(home, seeds, names, count, pool)
 
 
 def _all_changes() -> list[str]:

@@ -58,6 +58,12 @@ def changed(folder: Path, out: Path, change: Callable[[str, Tensor], Tensor]) ->
     return out
 
 
+def source(found: Kin, relation: Relation) -> tuple[int, bool] | None:
+    """Which came first, and whether that is sure."""
+    assert found.relation is relation
+    return None if found.direction is None else (found.direction.source, found.direction.sure)
+
+
 def noisy(size: float, seed: int = 1) -> Callable[[str, Tensor], Tensor]:
     generator = torch.Generator().manual_seed(seed)
 
@@ -73,7 +79,7 @@ def noisy(size: float, seed: int = 1) -> Callable[[str, Tensor], Tensor]:
 def test_a_fine_tune_is_derived(size: float, tmp_path: Path) -> None:
     base = net(tmp_path / "a")
     found = asked(changed(base, tmp_path / "b", noisy(size)), base)
-    assert found.relation is Relation.DERIVED
+    assert source(found, Relation.DERIVED) is None  # nothing was lost one way only
     assert found.log10_p < -400
     [network] = found.networks
     assert [block.other for block in network.blocks] == [0, 1, 2]
@@ -119,8 +125,9 @@ def test_a_copy_with_fewer_digits(kind: str, tmp_path: Path) -> None:
         return (value / step).round() * step
 
     other = changed(base, tmp_path / "b", stored)
-    assert asked(other, base).relation is Relation.COPY
-    assert asked(base, other).relation is Relation.COPY
+    assert source(asked(other, base), Relation.COPY) == (1, True)
+    assert source(asked(base, other), Relation.COPY) == (0, True)
+    assert source(asked(base, base), Relation.COPY) is None
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
@@ -146,16 +153,17 @@ def test_a_copy_is_a_copy_of_all(part: str, tmp_path: Path) -> None:
 
 
 def cut(folder: Path, out: Path, kept: list[int]) -> Path:
-    """Some blocks of a GPT-2, renumbered."""
+    """Some blocks of a GPT-2, renumbered; one may stand there twice."""
     out.mkdir()
     tensors = {}
     for name, value in load_file(folder / "model.safetensors").items():
         head, found, rest = name.partition(".h.")
         number, _, end = rest.partition(".")
-        if found and int(number) in kept:
-            tensors[f"{head}.h.{kept.index(int(number))}.{end}"] = value
-        elif not found:
+        if not found:
             tensors[name] = value
+        for place, old in enumerate(kept):
+            if number == str(old):
+                tensors[f"{head}.h.{place}.{end}"] = value.clone()
     save_file(tensors, out / "model.safetensors", {"format": "pt"})
     config = json.loads((folder / "config.json").read_text())
     (out / "config.json").write_text(json.dumps({**config, "n_layer": len(kept)}))
@@ -167,10 +175,13 @@ def test_blocks_that_were_left_out_are_seen_from_both_sides(tmp_path: Path) -> N
     noise = changed(base, tmp_path / "n", noisy(0.2))
     short = cut(noise, tmp_path / "b", [0, 2, 5])
     found = asked(short, base)
-    assert found.relation is Relation.DERIVED
+    assert source(found, Relation.DERIVED) == (1, False)
+    assert str(found.direction) == (
+        "likely from the second to the first: the first has 3 of its 6 blocks"
+    )
     assert [block.other for block in found.networks[0].blocks] == [0, 2, 5]
     back = asked(base, short)
-    assert back.relation is Relation.DERIVED
+    assert source(back, Relation.DERIVED) == (0, False)
     assert [block.is_kin for block in back.networks[0].blocks] == [
         number in (0, 2, 5) for number in range(6)
     ]
@@ -188,8 +199,11 @@ def test_pruned_neurons_keep_their_order(tmp_path: Path) -> None:
     other = changed(base, tmp_path / "b", pruned)
     config = json.loads((other / "config.json").read_text())
     (other / "config.json").write_text(json.dumps({**config, "n_inner": 90}))
+    assert source(asked(base, other), Relation.DERIVED) == (0, False)
     found = asked(other, base)
-    assert found.relation is Relation.DERIVED
+    assert source(found, Relation.DERIVED) == (1, False)
+    assert found.direction is not None
+    assert found.direction.because == "the first has 90 of its 128 hidden neurons of the MLP"
     neurons = [one for one in found.networks[0].blocks[0].counts if one.label == "a"]
     assert {(one.kept, one.ordered) for one in neurons} == {(90, True)}
 
@@ -224,10 +238,33 @@ def test_more_words_and_another_head_are_no_matter(tmp_path: Path) -> None:
     other = changed(base, tmp_path / "b", extended)
     config = json.loads((other / "config.json").read_text())
     (other / "config.json").write_text(json.dumps({**config, "vocab_size": 317}))
+    assert source(asked(base, other), Relation.DERIVED) == (0, False)
     found = asked(other, base)
-    assert found.relation is Relation.DERIVED
+    assert source(found, Relation.DERIVED) == (1, False)
     assert found.networks[0].stream is not None
     assert found.networks[0].stream.count.kept == 32
+
+
+def test_a_stack_of_blocks_is_younger_than_what_it_was_made_of(tmp_path: Path) -> None:
+    base = net(tmp_path / "a")
+    stacked = cut(base, tmp_path / "b", [0, 1, 1, 2, 2])
+    assert source(asked(stacked, base), Relation.DERIVED) == (1, False)
+    assert source(asked(base, stacked), Relation.DERIVED) == (0, False)
+
+
+def test_signs_that_contradict_each_other_say_nothing(tmp_path: Path) -> None:
+    """Fewer blocks and more words: cut and then extended, or made longer and then cut."""
+    base = net(tmp_path / "a", n_layer=4)
+    short = cut(base, tmp_path / "b", [0, 3])
+    fewer = changed(
+        base, tmp_path / "c", lambda name, value: value[:250] if "wte" in name else value
+    )
+    config = json.loads((fewer / "config.json").read_text())
+    (fewer / "config.json").write_text(json.dumps({**config, "vocab_size": 250}))
+    assert source(asked(short, base), Relation.DERIVED) == (1, False)
+    assert source(asked(fewer, base), Relation.DERIVED) == (0, False)
+    both = cut(fewer, tmp_path / "d", [0, 3])
+    assert source(asked(both, base), Relation.DERIVED) is None
 
 
 def test_shared_words_alone_are_parts(tmp_path: Path) -> None:
@@ -325,7 +362,7 @@ def zeros(*counts: int, name: str = "network", doubt: str | None = None) -> NetK
         BlockKin(i, i, (), log_fixed_points(kept), (), (), False) for i, kept in enumerate(counts)
     )
     count = Count("x", "words", 4, 64, False, 0.0, log_fixed_points(4))
-    stream = Stream(count, None, False, doubt)
+    stream = Stream(count, None, False, (9, 9), doubt)
     return NetKin(name, blocks, len(blocks), stream, None, ())
 
 

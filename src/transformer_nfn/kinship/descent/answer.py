@@ -11,6 +11,11 @@ from transformer_nfn.checkpoints import Checkpoint, TensorFiles
 from transformer_nfn.kinship.descent.chance import combined, log10, smallest
 from transformer_nfn.kinship.descent.closeness import is_copy
 from transformer_nfn.kinship.descent.comparing import LEVEL, NEAR, NetKin, compare
+from transformer_nfn.kinship.descent.direction import (
+    Direction,
+    direction_of_copies,
+    direction_of_derived,
+)
 from transformer_nfn.kinship.descent.networks import Network, networks_of
 from transformer_nfn.kinship.descent.rows import shared_rows
 from transformer_nfn.kinship.descent.tables import networks_by_table, read_table
@@ -42,6 +47,7 @@ class Kin:
         networks: What was seen.
         twins: Blocks of A that are kin to each other, by network and number: their orders are not
             independent, so they count once.
+        direction: Which of the two came first, if something says so.
     """
 
     relation: Relation
@@ -49,6 +55,7 @@ class Kin:
     log_p: float
     networks: tuple[NetKin, ...] = field(repr=False)
     twins: tuple[tuple[tuple[str, int], ...], ...]
+    direction: Direction | None = None
 
     @property
     def log10_p(self) -> float:
@@ -126,7 +133,12 @@ def _kin(
     twins = find_twins(networks)
     log_p = total_log_p(networks, twins)
     relation, reason = _answer(networks, log_p, files)
-    return Kin(relation, reason, log_p, networks, twins)
+    direction = None
+    if relation is Relation.COPY:
+        direction = direction_of_copies(*files)
+    elif relation is Relation.DERIVED:
+        direction = direction_of_derived(pairs, networks)
+    return Kin(relation, reason, log_p, networks, twins, direction)
 
 
 def total_log_p(networks: Sequence[NetKin], twins: Sequence[Sequence[tuple[str, int]]]) -> float:

@@ -65,6 +65,18 @@ def is_copy(one: Tensor, two: Tensor, ours: torch.dtype, theirs: torch.dtype) ->
     return _quantised(one, two) or _quantised(two, one)
 
 
+def coarser(one: Tensor, two: Tensor, ours: torch.dtype, theirs: torch.dtype) -> int | None:
+    """Which of two copies has fewer digits, 0 or 1; None if both have the same or it is no copy."""
+    if torch.equal(one, two):
+        return None
+    if ours != theirs and _rounded(one, two, ours, theirs):
+        coarse = max(ours, theirs, key=lambda dtype: torch.finfo(dtype).eps)
+        held = [torch.equal(each.to(coarse).float(), each) for each in (one, two)]
+    else:
+        held = [_quantised(one, two), _quantised(two, one)]
+    return held.index(True) if sum(held) == 1 else None
+
+
 def _pieces(one: Tensor, two: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
     flat = one.reshape(-1), two.reshape(-1)
     for begin in range(0, one.numel(), _AT_ONCE):

@@ -87,12 +87,14 @@ class Stream:
         count: Coordinates that keep their numbers.
         close: How near the two writers are, in the rows that both have; None if one is 0.
         is_copy: Whether they are copies, with all rows.
+        rows: How many words each has.
         doubt: Why coordinates may not be alike before training, so that it is not counted in p.
     """
 
     count: Count
     close: Closeness | None
     is_copy: bool
+    rows: tuple[int, int]
     doubt: str | None
 
     @property
@@ -214,7 +216,8 @@ def _stream(ours: Network, theirs: Network) -> tuple[Stream | None, str | None]:
     size = table.shape[1]
     if size != other.shape[1]:
         return None, f"streams of {size} and {other.shape[1]} coordinates"
-    rows, whole = min(len(table), len(other)), len(table) == len(other)
+    sizes = len(table), len(other)
+    rows = min(sizes)
     table, other = table[:rows], other[:rows]
     few = spread(rows, _ROWS)
     numbers, cosines = nearest(_columns(table[few]), _columns(other[few]))
@@ -222,8 +225,8 @@ def _stream(ours: Network, theirs: Network) -> tuple[Stream | None, str | None]:
     cosine, log_p = cosines.mean().item(), log_fixed_points(kept)
     found = Count("coordinates of the stream", name, kept, size, False, cosine, log_p)
     close = closeness(table, other, ours.dtype, theirs.dtype)
-    copied = whole and close is not None and close.is_copy
-    return Stream(found, close, copied, _doubt(ours, theirs)), None
+    copied = sizes[0] == sizes[1] and close is not None and close.is_copy
+    return Stream(found, close, copied, sizes, _doubt(ours, theirs)), None
 
 
 def _doubt(ours: Network, theirs: Network) -> str | None:

@@ -124,6 +124,12 @@ def facts(found: "Kin") -> dict[str, Any]:
         "answer": found.relation.value,
         "reason": found.reason,
         "log10_p": _log10(found.log10_p) if found.networks else None,
+        "direction": found.direction
+        and {
+            "from": ("first", "second")[found.direction.source],
+            "sure": found.direction.sure,
+            "because": found.direction.because,
+        },
         "blocks_that_count_once": [[list(name) for name in group] for group in found.twins],
         "networks": [
             {
@@ -167,6 +173,8 @@ def _show(found: "Kin") -> None:
     say(f"{found.relation.value}: {found.reason}")
     if found.networks:
         say(f"p at most {_power(found.log10_p)}")
+    if found.direction is not None:
+        say(f"direction: {found.direction}")
     for net in found.networks:
         rows = [("block", "with", "units", "p", "cosine", "differ by")]
         if (stream := net.stream) is not None:
