@@ -14,23 +14,19 @@ _NAMES = "first", "second"
 
 @dataclass(frozen=True)
 class Direction:
-    """From which of two networks to which, and how sure that is.
+    """From which of two networks to which: likely, as all of it can be made the other way round.
 
     Attributes:
         source: The one that came first, or has more of what did: 0 for the first, 1 for the second.
-        sure: Digits that were rounded away do not come back. All else may also have been made the
-            other way round, which is rare.
         because: What was seen.
     """
 
     source: int
-    sure: bool
     because: str
 
     def __str__(self) -> str:
-        sure = "" if self.sure else "likely "
         source, other = _NAMES[self.source], _NAMES[1 - self.source]
-        return f"{sure}from the {source} to the {other}: {self.because}"
+        return f"likely from the {source} to the {other}: {self.because}"
 
 
 def direction_of_copies(ours: TensorFiles, theirs: TensorFiles) -> Direction | None:
@@ -51,9 +47,7 @@ def direction_of_copies(ours: TensorFiles, theirs: TensorFiles) -> Direction | N
         return None
     (younger,) = sides
     assert younger is not None
-    return Direction(
-        1 - younger, True, f"the {_NAMES[younger]} has the same numbers with fewer digits"
-    )
+    return Direction(1 - younger, f"the {_NAMES[younger]} has the same numbers with fewer digits")
 
 
 def direction_of_derived(
@@ -67,7 +61,7 @@ def direction_of_derived(
     ]
     if len({sign.source for sign in seen}) != 1:
         return None
-    return Direction(seen[0].source, False, "; ".join(dict.fromkeys(sign.because for sign in seen)))
+    return Direction(seen[0].source, "; ".join(dict.fromkeys(sign.because for sign in seen)))
 
 
 def _signs(one: Network, two: Network, net: NetKin) -> Iterator[Direction]:
@@ -83,10 +77,10 @@ def _signs(one: Network, two: Network, net: NetKin) -> Iterator[Direction]:
     for label, what in ordered.items():
         younger = int(sizes[1][label] < sizes[0][label])
         few, all_ = sizes[younger][label], sizes[1 - younger][label]
-        yield Direction(1 - younger, False, f"the {_NAMES[younger]} has {few} of its {all_} {what}")
+        yield Direction(1 - younger, f"the {_NAMES[younger]} has {few} of the {all_} {what}")
     if net.stream is not None and net.stream.is_near and net.stream.rows[0] != net.stream.rows[1]:
         younger = int(net.stream.rows[1] > net.stream.rows[0])
-        yield Direction(1 - younger, False, f"the {_NAMES[younger]} has more words")
+        yield Direction(1 - younger, f"the {_NAMES[younger]} has more words")
 
 
 def _by_blocks(net: NetKin) -> Iterator[Direction]:
@@ -105,10 +99,9 @@ def _by_blocks(net: NetKin) -> Iterator[Direction]:
     if {few for few, _ in kin} != set(range(counts[smaller])):
         return
     if {many for _, many in kin} == set(range(counts[1 - smaller])):
-        yield Direction(smaller, False, f"the {_NAMES[1 - smaller]} has blocks of it several times")
+        yield Direction(smaller, f"the {_NAMES[1 - smaller]} repeats blocks of the other")
     else:
         yield Direction(
             1 - smaller,
-            False,
-            f"the {_NAMES[smaller]} has {counts[smaller]} of its {counts[1 - smaller]} blocks",
+            f"the {_NAMES[smaller]} has {counts[smaller]} of the {counts[1 - smaller]} blocks",
         )

@@ -127,7 +127,6 @@ def facts(found: "Kin") -> dict[str, Any]:
         "direction": found.direction
         and {
             "from": ("first", "second")[found.direction.source],
-            "sure": found.direction.sure,
             "because": found.direction.because,
         },
         "blocks_that_count_once": [[list(name) for name in group] for group in found.twins],
