@@ -111,7 +111,7 @@ class Checkpoint(Closing):
             if self.family.in_metadata is None:  # several families may have such names
                 said = self.config.get("model_type")
                 self.family, self.prefix, kinds = recognise(names, str(path), family, said)
-            kind = read_model_type(self.family, kinds, self.config, given, str(path))
+            kind = read_model_type(self.family, kinds, self.config, given, str(path), names)
             agreement.check_options(given, stated, self.family, kind)
             self._stated = bool(stated)
             self._read(kind)

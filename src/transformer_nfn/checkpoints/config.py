@@ -1,11 +1,12 @@
 """Where settings come from: config.json, a zoo net's metadata, options of the command line."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
 from transformer_nfn.checkpoints.errors import CheckpointError, UnreadableError, UnsupportedError
+from transformer_nfn.checkpoints.families import FAMILIES, nearest
 from transformer_nfn.checkpoints.family import Family
 from transformer_nfn.checkpoints.files.header import read_json_object
 from transformer_nfn.checkpoints.files.places import Place, place_of, read_json_file
@@ -52,6 +53,7 @@ def read_model_type(
     config: Mapping[str, Any],
     options: Mapping[str, Any],
     where: str,
+    names: Collection[str],
 ) -> str:
     """The model_type of a checkpoint, which decides what the keys of its config mean.
 
@@ -63,10 +65,11 @@ def read_model_type(
         config: Its config.json.
         options: What the user says.
         where: What was opened.
+        names: Of its tensors.
 
     Raises:
-        UnsupportedError: If nobody says it, it is another family's, or the model has code of its
-            own.
+        UnsupportedError: If nobody says it, it is another family's or nobody's, or the model has
+            code of its own.
     """
     if family.in_metadata is not None:
         return family.model_types[0]
@@ -83,6 +86,11 @@ def read_model_type(
         )
     if kind is None:
         raise UnsupportedError(f"{where}: no config.json says its model_type; {say}")
+    if not any(kind in known.model_types for known in (family, *FAMILIES.values())):
+        raise UnsupportedError(
+            f"{where}: model_type {kind!r:.60} is not supported (`tnfn families` lists what is);"
+            f"{nearest(names)} a table of your own can be given, see docs/networks.md"
+        )
     if kind not in family.model_types:
         raise UnsupportedError(
             f"{where}: config.json says {kind!r:.60}, the tensors' names say "

@@ -119,12 +119,12 @@ def recognise(
         )
     raise UnsupportedError(
         f"{where} is of no family we know (`tnfn families` lists them); its tensors are called "
-        f"{some[:200]}, …;{_nearest(names)} a table of your own can be given, see docs/networks.md"
+        f"{some[:200]}, …;{nearest(names)} a table of your own can be given, see docs/networks.md"
     )
 
 
-def _nearest(names: Collection[str]) -> str:
-    """What looks like something we know, and what is missing of it."""
+def nearest(names: Collection[str]) -> str:
+    """What looks like something we know, and what is missing of it, as part of a sentence."""
     best: tuple[float, str] = (0.0, "")
     first = {name[at.start() :] for name in names for at in re.finditer(r"(?=\.0\.)", name)}
     for family in FAMILIES.values():
