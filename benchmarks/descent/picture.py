@@ -24,6 +24,6 @@ def plot_ps(found: dict[str, Any], out: Path) -> None:
     axes.set(xscale="log", yscale="log", xlim=(least, 1), ylim=(least / 2, 1.2))
     axes.set(xlabel="p", ylabel="share of pairs of strangers with p at most this")
     axes.text(0.04, 0.93, "too often: not valid", transform=axes.transAxes, color="tab:red")
-    axes.legend(loc="lower right", frameon=False)
+    axes.legend(loc="upper left", bbox_to_anchor=(0.01, 0.92), frameon=False)
     axes.spines[["top", "right"]].set_visible(False)
     figure.savefig(out, dpi=150)

@@ -359,7 +359,8 @@ def test_strangers_of_every_kind(family: str, tmp_path: Path) -> None:
 def zeros(*counts: int, name: str = "network", doubt: str | None = None) -> NetKin:
     """What was seen of a network of blocks with so many kept units, and four coordinates."""
     blocks = tuple(
-        BlockKin(i, i, (), log_fixed_points(kept), (), (), False) for i, kept in enumerate(counts)
+        BlockKin(i, i, (), log_fixed_points(kept), (), (), True, False)
+        for i, kept in enumerate(counts)
     )
     count = Count("x", "words", 4, 64, False, 0.0, log_fixed_points(4))
     stream = Stream(count, None, False, (9, 9), doubt)
@@ -553,3 +554,24 @@ def test_words_are_compared_whatever_stands_before_their_names(tmp_path: Path) -
     [network] = asked(base, bare).networks
     assert network.stream is not None
     assert network.stream.count.share == 1
+
+
+def test_experts_of_their_own_are_no_copy(tmp_path: Path) -> None:
+    """All tensors of the same name are the same, but each has some that the other has not."""
+    dense = make("mistral", tmp_path / "a", **LLAMA)
+    sparse = make("mixtral", tmp_path / "b", seed=1, **LLAMA)
+    known = load_file(dense / "model.safetensors")
+    tensors = load_file(sparse / "model.safetensors")
+    tensors |= {name: known[name] for name in tensors if name in known}
+    save_file(tensors, sparse / "model.safetensors", {"format": "pt"})
+    for pair in ((sparse, dense), (dense, sparse)):
+        assert asked(*pair).relation is not Relation.COPY
+
+
+def test_a_copy_of_very_few_units_is_a_copy(tmp_path: Path) -> None:
+    few = {"n_embd": 8, "n_inner": 8, "n_layer": 1, "n_head": 2, "vocab_size": 9, "n_positions": 4}
+    base = net(tmp_path / "a", **few)
+    found = asked(base, base)
+    assert found.relation is Relation.COPY
+    assert "too few units" in found.reason
+    assert asked(base, net(tmp_path / "b", 1, **few)).relation is Relation.UNRELATED

@@ -13,8 +13,10 @@ _LEVELS = 256
 _HALF = 0.51
 #: Of two roundings of one number this part is the same.
 _EQUAL = 0.9
-#: Numbers that are looked at at once.
-_AT_ONCE = 2**24
+#: Numbers that are looked at at once, and to begin with.
+_AT_ONCE, _SAMPLE = 2**24, 64
+#: Root mean square of what rounding leaves out, in last digits.
+_EVEN = 1 / math.sqrt(12)
 
 
 @dataclass(frozen=True)
@@ -24,7 +26,7 @@ class Closeness:
     Attributes:
         cosine: Of all their numbers.
         difference: Relative to the second.
-        is_copy: One is the other, rounded to its dtype or to 8 bits.
+        is_copy: One is the other, rounded to a dtype or to 8 bits.
     """
 
     cosine: float
@@ -57,24 +59,58 @@ def closeness(one: Tensor, two: Tensor, ours: torch.dtype, theirs: torch.dtype) 
 
 
 def is_copy(one: Tensor, two: Tensor, ours: torch.dtype, theirs: torch.dtype) -> bool:
-    """Whether one tensor is the other, rounded to its dtype or to 8 bits."""
-    if torch.equal(one, two):
-        return True
-    if ours != theirs and _rounded(one, two, ours, theirs):
-        return True
-    return _quantised(one, two) or _quantised(two, one)
+    """Whether one tensor is the other, rounded to a dtype or to 8 bits."""
+    return torch.equal(one, two) or any(_roundings(one, two, ours, theirs))
 
 
 def coarser(one: Tensor, two: Tensor, ours: torch.dtype, theirs: torch.dtype) -> int | None:
     """Which of two copies has fewer digits, 0 or 1; None if both have the same or it is no copy."""
     if torch.equal(one, two):
         return None
-    if ours != theirs and _rounded(one, two, ours, theirs):
-        coarse = max(ours, theirs, key=lambda dtype: torch.finfo(dtype).eps)
-        held = [torch.equal(each.to(coarse).float(), each) for each in (one, two)]
-    else:
-        held = [_quantised(one, two), _quantised(two, one)]
-    return held.index(True) if sum(held) == 1 else None
+    found = _roundings(one, two, ours, theirs)
+    return found.index(True) if sum(found) == 1 else None
+
+
+def _roundings(
+    one: Tensor, two: Tensor, ours: torch.dtype, theirs: torch.dtype
+) -> tuple[bool, bool]:
+    """Whether the first is the second, rounded, and the other way round."""
+    # Numbers of few digits are often stored with more: what holds them all is what counts.
+    held = _held_in(one, ours), _held_in(two, theirs)
+    if held[0] != held[1]:
+        digits = [torch.finfo(dtype).eps for dtype in held]
+        if _rounded(one, two, *held):
+            return digits[0] > digits[1], digits[1] > digits[0]
+    return _quantised(one, two), _quantised(two, one)
+
+
+def _held_in(tensor: Tensor, dtype: torch.dtype) -> torch.dtype:
+    """The dtype with the fewest digits that holds all numbers of a tensor."""
+    some = tensor.reshape(-1)[:_SAMPLE]
+    for few in (torch.bfloat16, torch.float16):
+        if torch.finfo(few).eps <= torch.finfo(dtype).eps:
+            return dtype
+        if all(torch.equal(each.to(few).float(), each) for each in (some, tensor)):
+            return few
+    return dtype
+
+
+def _by_rounding(coarse: Tensor, off: Tensor) -> bool:
+    """Whether what was left out is spread as rounding spreads it.
+
+    That is evenly over half a last digit to both sides. Training that moves numbers by less than a
+    digit leaves them nearer to where they were, or to one side of it.
+
+    Args:
+        coarse: The rounded numbers.
+        off: What was left out, in last digits.
+    """
+    some = (off != 0) & (coarse != 0)
+    off, chance = off[some] * coarse[some].sign(), 5 / math.sqrt(max(int(some.sum()), 1))
+    if chance > 1:  # too few to say
+        return True
+    size, mean = off.square().mean().sqrt().item(), off.mean().item()
+    return size >= _EVEN - 0.03 - 0.13 * chance and abs(mean) <= 0.05 + _EVEN * chance
 
 
 def _pieces(one: Tensor, two: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
@@ -87,6 +123,7 @@ def _pieces(one: Tensor, two: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
 def _rounded(one: Tensor, two: Tensor, ours: torch.dtype, theirs: torch.dtype) -> bool:
     """Whether they are the same in the coarser dtype, up to a last digit here and there."""
     coarse = max(ours, theirs, key=lambda dtype: torch.finfo(dtype).eps)
+    rounded, other = (one, two) if coarse == ours else (two, one)
     infos = [torch.finfo(dtype) for dtype in (ours, theirs)]
     least = max(info.smallest_normal * info.eps for info in infos)
     equal = 0
@@ -95,7 +132,12 @@ def _rounded(one: Tensor, two: Tensor, ours: torch.dtype, theirs: torch.dtype) -
         if bool(((a - b).abs() > digit).any()):
             return False
         equal += int((a.to(coarse) == b.to(coarse)).sum())
-    return equal >= _EQUAL * one.numel()
+    if equal < _EQUAL * one.numel():
+        return False
+    first, second = next(_pieces(rounded, other))
+    size = first.abs().clamp_min(torch.finfo(coarse).smallest_normal)
+    digit = torch.exp2(torch.frexp(size).exponent - 1.0) * torch.finfo(coarse).eps
+    return _by_rounding(first, (second - first) / digit)
 
 
 def _quantised(coarse: Tensor, fine: Tensor) -> bool:
@@ -110,6 +152,7 @@ def _quantised(coarse: Tensor, fine: Tensor) -> bool:
             continue
         ordered = lines.sort(dim=-1).values.diff(dim=-1)
         steps = ordered.where(ordered > 0, torch.inf).amin(dim=-1, keepdim=True)
+        steps = steps.where(steps.isfinite(), 0)  # one number only: the other has to have it too
         if bool(((lines - others).abs() <= _HALF * steps).all()):
-            return True
+            return _by_rounding(lines, (others - lines) / steps.where(steps > 0, 1))
     return False

@@ -42,7 +42,8 @@ class BlockKin:
         tried: Logarithms of the smallest p-value with each block of B, of some units only, before
             they are multiplied with the number of tries.
         close: How near the tensors are, of those that have the same shape and are not 0.
-        is_copy: Whether all have the same shape, and differ by their digits only.
+        same_shapes: Whether both have the same tensors, of the same shapes.
+        is_copy: Whether these differ by their digits only, too.
     """
 
     number: int
@@ -51,6 +52,7 @@ class BlockKin:
     log_p: float
     tried: tuple[float, ...]
     close: tuple[Closeness, ...]
+    same_shapes: bool
     is_copy: bool
 
     @property
@@ -130,6 +132,11 @@ class NetKin:
         return all(same) and len(same) == self.others
 
     @property
+    def same_shapes(self) -> bool:
+        """Whether each block has the tensors of the other, of the same shapes."""
+        return all(block.same_shapes for block in self.blocks)
+
+    @property
     def is_copy(self) -> bool:
         """Whether the blocks are copies, and what writes before them."""
         written = self.stream is None or self.stream.is_copy
@@ -181,8 +188,8 @@ def compare(ours: Network, theirs: Network, done: Callable[[], None]) -> NetKin:
         )
         tries = theirs.blocks * (len(looks) + len(pairs))
         log_p = smallest([best, *(one.log_p for one in counts)], tries)
-        close, copied = _close(tensors, their_tensors, ours.dtype, theirs.dtype)
-        blocks.append(BlockKin(number, other, counts, log_p, tried, close, copied))
+        close, shapes, copied = _close(tensors, their_tensors, ours.dtype, theirs.dtype)
+        blocks.append(BlockKin(number, other, counts, log_p, tried, close, shapes, copied))
         done()
     stream, reason = _stream(ours, theirs)
     return NetKin(ours.name, tuple(blocks), theirs.blocks, stream, reason, tuple(ours_thin))
@@ -193,17 +200,17 @@ def _close(
     theirs: Mapping[str, Tensor],
     our_dtype: torch.dtype,
     their_dtype: torch.dtype,
-) -> tuple[tuple[Closeness, ...], bool]:
-    """How near tensors of the same shape are, and whether all are and are copies."""
+) -> tuple[tuple[Closeness, ...], bool, bool]:
+    """How near tensors of the same shape are, whether all have one, and whether all are copies."""
     both = [(tensor, theirs[name]) for name, tensor in ours.items() if name in theirs]
     alike = [(one, two) for one, two in both if one.shape == two.shape]
-    whole = len(alike) == len(ours) == len(theirs)
+    whole = copied = len(alike) == len(ours) == len(theirs)
     found = []
     for one, two in alike:
         near = closeness(one, two, our_dtype, their_dtype)
-        whole = whole and (near.is_copy if near is not None else torch.equal(one, two))
+        copied = copied and (near.is_copy if near is not None else torch.equal(one, two))
         found += [] if near is None else [near]
-    return tuple(found), whole
+    return tuple(found), whole, copied
 
 
 def _stream(ours: Network, theirs: Network) -> tuple[Stream | None, str | None]:

@@ -4,12 +4,18 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
 from transformer_nfn.checkpoints import TensorFiles
 from transformer_nfn.kinship.descent.closeness import coarser
 from transformer_nfn.kinship.descent.comparing import LEVEL, NetKin
 from transformer_nfn.kinship.descent.networks import Network
 
 _NAMES = "first", "second"
+#: Rows of a table of words that was only made longer or shorter are at least so near.
+_SAME_WORDS = 0.9
 
 
 @dataclass(frozen=True)
@@ -66,21 +72,42 @@ def direction_of_derived(
 
 def _signs(one: Network, two: Network, net: NetKin) -> Iterator[Direction]:
     yield from _by_blocks(net)
-    sizes = [{view.label: view.size for view in views} for views in (one.views, two.views)]
-    ordered = {
-        count.label: count.what
-        for b in net.blocks
-        if b.is_kin
-        for count in b.counts
-        if count.ordered
-    }
-    for label, what in ordered.items():
-        younger = int(sizes[1][label] < sizes[0][label])
-        few, all_ = sizes[younger][label], sizes[1 - younger][label]
-        yield Direction(1 - younger, f"the {_NAMES[younger]} has {few} of the {all_} {what}")
-    if net.stream is not None and net.stream.is_near and net.stream.rows[0] != net.stream.rows[1]:
-        younger = int(net.stream.rows[1] > net.stream.rows[0])
-        yield Direction(1 - younger, f"the {_NAMES[younger]} has more words")
+    yield from _by_units(one, two, net)
+    if net.stream is not None and net.stream.close is not None:
+        rows = net.stream.rows
+        if rows[0] != rows[1] and net.stream.close.cosine >= _SAME_WORDS:
+            more, name = int(rows[1] > rows[0]), net.stream.count.tensor
+            yield Direction(1 - more, f"the {_NAMES[more]} has more rows in {name}")
+
+
+def _by_units(one: Network, two: Network, net: NetKin) -> Iterator[Direction]:
+    """Units that were cut away, or put there as copies and zeros."""
+    both = [{(v.label, v.tensor): v for v in views} for views in (one.views, two.views)]
+    done = set()
+    for block in net.blocks:
+        for count in block.counts:
+            if not count.ordered or count.log_p >= math.log(LEVEL) or count.label in done:
+                continue
+            done.add(count.label)
+            views = [known[count.label, count.tensor] for known in both]
+            fewer = int(views[1].size < views[0].size)
+            few, many = views[fewer].size, views[1 - fewer].size
+            number = (block.number, block.other)[1 - fewer]
+            tensor = (one, two)[1 - fewer].tensors(number)[count.tensor]
+            if _distinct(tensor.movedim(views[1 - fewer].place, 0).flatten(1)) <= few:
+                more = (
+                    f"the {_NAMES[1 - fewer]} has {many - few} {count.what} more, zeros or copies"
+                )
+                yield Direction(fewer, more)
+            else:
+                yield Direction(
+                    1 - fewer, f"the {_NAMES[fewer]} has {few} of the {many} {count.what}"
+                )
+
+
+def _distinct(rows: Float[Tensor, "u w"]) -> int:
+    """How many rows are neither 0 nor equal to another."""
+    return len(torch.unique(rows[(rows != 0).any(dim=1)], dim=0))
 
 
 def _by_blocks(net: NetKin) -> Iterator[Direction]:
@@ -95,12 +122,14 @@ def _by_blocks(net: NetKin) -> Iterator[Direction]:
         for other, log_p in enumerate(block.tried)
         if log_p < math.log(LEVEL)
     ]
-    kin = [(pair[smaller], pair[1 - smaller]) for pair in kin]  # of the smaller, of the larger
-    if {few for few, _ in kin} != set(range(counts[smaller])):
+    few, many = [pair[smaller] for pair in kin], [pair[1 - smaller] for pair in kin]
+    if len(many) != len(set(many)):  # all blocks began as copies of one: which is which?
         return
-    if {many for _, many in kin} == set(range(counts[1 - smaller])):
+    if set(few) != set(range(counts[smaller])):
+        return
+    if len(many) == counts[1 - smaller]:
         yield Direction(smaller, f"the {_NAMES[1 - smaller]} repeats blocks of the other")
-    else:
+    elif len(few) == len(set(few)):
         yield Direction(
             1 - smaller,
             f"the {_NAMES[smaller]} has {counts[smaller]} of the {counts[1 - smaller]} blocks",
