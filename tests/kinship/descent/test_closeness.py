@@ -33,6 +33,15 @@ def test_rounded_numbers_are_a_copy_however_they_are_stored(
     assert coarser(coarse, coarse, stored, F32) is None
 
 
+@pytest.mark.parametrize("seed", range(20))
+def test_numbers_that_stand_there_many_times_are_rounded_alike(seed: int) -> None:
+    """Of 8 bits each, and then of bfloat16: few numbers, of which some are rounded to one side."""
+    whole = numbers(40, 500, seed=seed)
+    step = whole.abs().max() / 127
+    fine = (whole / step).round() * step
+    assert coarser(fine, fine.to(BF16).float(), F32, BF16) == 1
+
+
 def test_two_roundings_of_one_tensor_are_copies() -> None:
     fine = numbers(64, 500)
     assert is_copy(fine.to(BF16).float(), fine.to(F16).float(), BF16, F16)
@@ -53,7 +62,7 @@ def test_one_number_everywhere_is_no_rounding_of_anything(
     value: float, shape: tuple[int, ...]
 ) -> None:
     plain = torch.full(shape, value)
-    for other in (plain + numbers(*shape), plain + 1e-4):
+    for other in (plain + numbers(*shape), plain + 0.01):
         assert not is_copy(plain, other, F32, F32)
         assert coarser(plain, other, F32, F32) is None
 

@@ -24,12 +24,16 @@ SIZES: dict[str, dict[str, Any]] = {
         }
         for family in ("bert", "llama")
     },
+    "gpt2 relu": {
+        "n_embd": 32, "n_inner": 64, "n_layer": 3, "n_head": 4, "vocab_size": 300,
+        "activation_function": "relu",
+    },
     "vit": {"hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 3},
 }  # fmt: skip
 
 
 def net(family: str, home: Path, seed: int = 0, **changes: Any) -> Path:
-    return made.save(made.model(family, seed, **{**SIZES[family], **changes}), home)
+    return made.save(made.model(family.split()[0], seed, **{**SIZES[family], **changes}), home)
 
 
 def noisy(folder: Path, out: Path, size: float = 0.3) -> Path:

@@ -15,6 +15,8 @@ _HALF = 0.51
 _EQUAL = 0.9
 #: Numbers that are looked at at once, and to begin with.
 _AT_ONCE, _SAMPLE = 2**24, 64
+#: And of which those are counted that stand there several times.
+_DISTINCT = 2**16
 #: Root mean square of what rounding leaves out, in last digits.
 _EVEN = 1 / math.sqrt(12)
 
@@ -95,7 +97,7 @@ def _held_in(tensor: Tensor, dtype: torch.dtype) -> torch.dtype:
     return dtype
 
 
-def _by_rounding(coarse: Tensor, off: Tensor) -> bool:
+def _by_rounding(coarse: Tensor, fine: Tensor, digit: Tensor) -> bool:
     """Whether what was left out is spread as rounding spreads it.
 
     That is evenly over half a last digit to both sides. Training that moves numbers by less than a
@@ -103,11 +105,15 @@ def _by_rounding(coarse: Tensor, off: Tensor) -> bool:
 
     Args:
         coarse: The rounded numbers.
-        off: What was left out, in last digits.
+        fine: The others.
+        digit: The last digit of each, or of all of a line.
     """
-    some = (off != 0) & (coarse != 0)
-    off, chance = off[some] * coarse[some].sign(), 5 / math.sqrt(max(int(some.sum()), 1))
-    if chance > 1:  # too few to say
+    some = (fine != coarse) & (coarse != 0)
+    off = ((fine - coarse) / digit)[some] * coarse[some].sign()
+    # Numbers that stand there many times are all rounded alike, and count as fewer.
+    times = torch.unique(fine[some][:_DISTINCT], return_counts=True)[1].double()
+    chance = 5 * (times.square().sum().sqrt() / times.sum()).item() if len(times) else 1.0
+    if chance >= 1:  # too few to say
         return True
     size, mean = off.square().mean().sqrt().item(), off.mean().item()
     return size >= _EVEN - 0.03 - 0.13 * chance and abs(mean) <= 0.05 + _EVEN * chance
@@ -137,7 +143,7 @@ def _rounded(one: Tensor, two: Tensor, ours: torch.dtype, theirs: torch.dtype) -
     first, second = next(_pieces(rounded, other))
     size = first.abs().clamp_min(torch.finfo(coarse).smallest_normal)
     digit = torch.exp2(torch.frexp(size).exponent - 1.0) * torch.finfo(coarse).eps
-    return _by_rounding(first, (second - first) / digit)
+    return _by_rounding(first, second, digit)
 
 
 def _quantised(coarse: Tensor, fine: Tensor) -> bool:
@@ -154,5 +160,5 @@ def _quantised(coarse: Tensor, fine: Tensor) -> bool:
         steps = ordered.where(ordered > 0, torch.inf).amin(dim=-1, keepdim=True)
         steps = steps.where(steps.isfinite(), 0)  # one number only: the other has to have it too
         if bool(((lines - others).abs() <= _HALF * steps).all()):
-            return _by_rounding(lines, (others - lines) / steps.where(steps > 0, 1))
+            return _by_rounding(lines, others, steps.where(steps > 0, 1))
     return False

@@ -16,6 +16,8 @@ from transformer_nfn.kinship.descent.counting import spread
 from transformer_nfn.kinship.descent.networks import networks_of
 from transformer_nfn.space import Kind, WeightBatch
 
+#: Kinds of axes whose units may stand in any order; how long those of ReLU are is no matter here.
+_ANY_ORDER = (Kind.PERMUTED, Kind.SCALED)
 #: Rows of a table of words that a basis is found by.
 _ROWS = 4096
 
@@ -57,7 +59,7 @@ def neurons(canonical: WeightBatch) -> Float[Tensor, "u s x"]:
         indices = [index.label for index in block.tensors[name]]
         axis = block.readers[name][0] % len(indices) if name in block.readers else len(indices) - 1
         others = [label for place, label in enumerate(indices) if place != axis]
-        if "a" not in others or any(block.axes[o].kind is not Kind.PERMUTED for o in others):
+        if "a" not in others or any(block.axes[o].kind not in _ANY_ORDER for o in others):
             continue
         rows = canonical.tensors[name][0, 0, 0].movedim(axis, -1)
         order = sorted(range(len(others)), key=lambda place: others[place])

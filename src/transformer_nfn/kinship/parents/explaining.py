@@ -20,8 +20,11 @@ _ROUNDINGS = 4.0
 _AT_ONCE = 2**22
 #: Who has a smaller coefficient is no parent.
 _LEAST = 0.005
-#: Coefficients of one merge differ by less than this from tensor to tensor.
-ALIKE = 0.02
+#: Coefficients of one merge differ by less than this from tensor to tensor, or by so many of their
+#: standard errors.
+ALIKE, _ERRORS = 0.02, 6.0
+#: A tensor has to have so many numbers for each parent: any two numbers are a sum of any others.
+_NUMBERS = 8
 
 
 class Origin(Enum):
@@ -41,11 +44,13 @@ class Share:
         parent: Its number among those that were given.
         name: The tensor there.
         coefficient: By which it is in the child.
+        error: Its standard error, by what rounding left out; infinite if two parents are the same.
     """
 
     parent: int
     name: str
     coefficient: float
+    error: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -139,31 +144,41 @@ def _explained(
     size = row.norm().item()
     if size == 0:
         return Explained(name, Origin.NEW, (), 1.0)
-    coefficients = _least_squares(row, rows)
+    coefficients, scales = _least_squares(row, rows)
     made = sum((c * each for c, each in zip(coefficients, rows, strict=True)), torch.zeros(()))
-    left = (row - made).norm().item() / size
+    apart = (row - made).norm().item()
+    left, each = apart / size, apart / math.sqrt(len(row))
     shares = tuple(
-        Share(number, other, coefficient)
-        for (number, other), coefficient in zip(there, coefficients, strict=True)
+        Share(number, other, coefficient, each * scale)
+        for (number, other), coefficient, scale in zip(there, coefficients, scales, strict=True)
         if abs(coefficient) >= _LEAST
     )
     rounding = max(torch.finfo(dtype).eps for dtype in (entry.dtype, *dtypes)) / math.sqrt(12)
-    if left <= _ROUNDINGS * rounding and len(shares) > 1:
+    enough = len(row) >= _NUMBERS * len(rows)
+    if left <= _ROUNDINGS * rounding and len(shares) > 1 and enough:
         return Explained(name, Origin.MERGED, shares, left, _turn(coefficients, rows))
     if not related(max(_cosine(row, each) for each in rows), len(row)):
         return Explained(name, Origin.NEW, (), 1.0)
     return Explained(name, Origin.CHANGED, shares, left)
 
 
-def _least_squares(row: Tensor, rows: Sequence[Tensor]) -> list[float]:
-    """Coefficients of a sum of rows that is nearest to another; equal rows share theirs."""
+def _least_squares(row: Tensor, rows: Sequence[Tensor]) -> tuple[list[float], list[float]]:
+    """Coefficients of a sum of rows that is nearest to another; equal rows share theirs.
+
+    Returns:
+        These, and by how much each is off where each number of the sum is off by 1 at random.
+    """
     gram = torch.empty(len(rows), len(rows), dtype=torch.float64)
     for i, one in enumerate(rows):
         for j, two in enumerate(rows[: i + 1]):
             gram[i, j] = gram[j, i] = _dot(one, two)
     wanted = torch.tensor([_dot(each, row) for each in rows], dtype=torch.float64)
-    found: list[float] = (torch.linalg.pinv(gram, rtol=1e-12, hermitian=True) @ wanted).tolist()
-    return found
+    inverse = torch.linalg.pinv(gram, rtol=1e-12, hermitian=True)
+    scales = inverse.diagonal().clamp_min(0).sqrt()
+    values = torch.linalg.eigvalsh(gram)
+    if values[0] <= 1e-12 * values[-1]:  # two of them are the same: any shares would do
+        scales = torch.full_like(scales, math.inf)
+    return (inverse @ wanted).tolist(), scales.tolist()
 
 
 def _dot(one: Tensor, two: Tensor) -> float:
@@ -230,8 +245,8 @@ def _ranges(known: dict[int, int]) -> str:
 def _recipe(merged: Sequence[Explained], names: Sequence[str]) -> str:
     """One recipe for all tensors, if there is one."""
     parents = sorted({share.parent for one in merged for share in one.shares})
-    each = {
-        parent: [s.coefficient for one in merged for s in one.shares if s.parent == parent]
+    shares = {
+        parent: [share for one in merged for share in one.shares if share.parent == parent]
         for parent in parents
     }
     turns = [one.turn for one in merged if one.turn is not None]
@@ -241,10 +256,23 @@ def _recipe(merged: Sequence[Explained], names: Sequence[str]) -> str:
     if spherical and len(parents) == 2 and max(abs(one - 1) for one in sums) > ALIKE / 4:
         first, second = (names[parent] for parent in parents)
         return f"spherically between {first} and {second}, at {median(turns):.3f}"
-    if all(max(c) - min(c) <= ALIKE for c in each.values()):
-        terms = (f"{median(each[parent]):.3f} {names[parent]}" for parent in parents)
-        return " + ".join(terms)
+    pooled = {parent: _pooled(some) for parent, some in shares.items()}
+    if all(
+        abs(share.coefficient - pooled[parent]) <= ALIKE / 2 + _ERRORS * share.error
+        for parent, some in shares.items()
+        for share in some
+    ):
+        return " + ".join(f"{pooled[parent]:.3f} {names[parent]}" for parent in parents)
+    each = {parent: [share.coefficient for share in some] for parent, some in shares.items()}
     terms = (
         f"{min(each[parent]):.3f} to {max(each[parent]):.3f} {names[parent]}" for parent in parents
     )
     return "with coefficients that differ, " + " + ".join(terms)
+
+
+def _pooled(shares: Sequence[Share]) -> float:
+    """The coefficient that fits all tensors, those that say most of it first."""
+    weights = [1 / max(share.error, 1e-6) ** 2 for share in shares]
+    if not any(weights):
+        return median(share.coefficient for share in shares)
+    return sum(w * s.coefficient for w, s in zip(weights, shares, strict=True)) / sum(weights)
