@@ -54,6 +54,9 @@ def test_eight_bits() -> None:
     assert is_copy(fine, eight_bits(fine), F32, F32)
     assert coarser(fine, eight_bits(fine), F32, F32) == 1
     assert not is_copy(fine, eight_bits(numbers(40, 500, seed=1)), F32, F32)
+    other = eight_bits(fine)
+    other[7, 9] += 3 * fine[7].abs().max() / 127  # one number of all
+    assert not is_copy(fine, other, F32, F32)
 
 
 @pytest.mark.parametrize("value", [0.0, 1.0])
