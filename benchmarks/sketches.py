@@ -36,6 +36,8 @@ KINDS: dict[str, tuple[float, slice]] = {
 }
 PLANTED = 100
 ALL_PAIRS_S, QUERY_S, BYTES = 120.0, 2.0, 16_000
+#: Of the strangers so many may pass both looks.
+PASSED = 1e-7
 _DEEP = 12
 
 
@@ -147,7 +149,7 @@ def main() -> int:
     figures: dict[str, Any] = {"all_pairs": all_pairs(many), "query": query(most)}
     checks = {
         "nothing_missed": figures["all_pairs"]["missed"] == 0,
-        "nothing_false": figures["all_pairs"]["false"] == 0,
+        "few_false": figures["all_pairs"]["false"] <= PASSED * many * (many - 1) / 2,
         "query_finds": figures["query"]["found"] == 1,
     }
     if not options.quick:

@@ -64,9 +64,11 @@ def kin_pairs(stack: Stack, order: Int[np.ndarray, " n"], start: int = 0) -> Ite
     return in_threads(partial(_block, stack, order, _units(stack, order)), start, len(order))
 
 
-def in_threads(work: Callable[[int, int], Found], start: int, end: int) -> Iterator[Found]:
+def in_threads(
+    work: Callable[[int, int], Found], start: int, end: int, rows: int = _ROWS
+) -> Iterator[Found]:
     """What comes of some rows at a time, from `start` to before `end`, in their order."""
-    blocks = ((row, min(row + _ROWS, end)) for row in range(start, end, _ROWS))
+    blocks = ((row, min(row + rows, end)) for row in range(start, end, rows))
     threads = os.cpu_count() or 1
     waiting: deque[Future[Found]] = deque()
     with one_thread("cpu"), ThreadPoolExecutor(threads) as pool:

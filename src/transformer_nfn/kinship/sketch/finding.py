@@ -38,7 +38,7 @@ FIRST, SECOND = 4.0, 1e-6
 #: Sums of each kind: where they are, and how many.
 _PARTS = ((0, NUMBERED), (NUMBERED, ORDERLESS), (BLOCK, WORDS))
 #: Pairs whose blocks are compared at a time; sketches that one is compared with.
-_PAIRS, _MANY = 256, 2**16
+_PAIRS, _MANY = 256, 2**12
 
 
 class Pairs(NamedTuple):
@@ -128,10 +128,11 @@ class SketchStack:
         """All kin of a sketch: `first` is 0 everywhere."""
         alone = SketchStack.of([one])
         own = alone.deviations(slice(None))
-        found = []
-        for begin in range(0, len(self), _MANY):
-            some = self.deviations(slice(begin, begin + _MANY))
-            found.append(large_products(own, some, FIRST)[1] + begin)
+
+        def look(begin: int, end: int) -> np.ndarray:
+            return large_products(own, self.deviations(slice(begin, end)), FIRST)[1] + begin
+
+        found = in_threads(look, 0, len(self), _MANY)
         near = np.concatenate([*found, np.empty(0, dtype=np.int64)])
         return _judged(alone, self, np.zeros(len(near), dtype=np.int64), near)
 
