@@ -89,7 +89,7 @@ def read_model_type(
     if not any(kind in known.model_types for known in (family, *FAMILIES.values())):
         raise UnsupportedError(
             f"{where}: model_type {kind!r:.60} is not supported (`tnfn families` lists what is);"
-            f"{nearest(names)} a table of your own can be given, see docs/networks.md"
+            f"{nearest(names)}"
         )
     if kind not in family.model_types:
         raise UnsupportedError(

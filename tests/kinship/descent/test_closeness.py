@@ -4,9 +4,15 @@ import pytest
 import torch
 from torch import Tensor
 
-from transformer_nfn.kinship.descent.closeness import coarser, is_copy
+from transformer_nfn.kinship.descent.closeness import is_copy, roundings
 
 F32, BF16, F16 = torch.float32, torch.bfloat16, torch.float16
+
+
+def coarser(one: Tensor, two: Tensor, ours: torch.dtype, theirs: torch.dtype) -> int | None:
+    """Which has fewer digits; None if both have the same or it is no copy."""
+    found = roundings(one, two, ours, theirs)
+    return found.index(True) if sum(found) == 1 else None
 
 
 def numbers(*shape: int, seed: int = 0) -> Tensor:

@@ -119,12 +119,12 @@ def recognise(
         )
     raise UnsupportedError(
         f"{where} is of no family we know (`tnfn families` lists them); its tensors are called "
-        f"{some[:200]}, …;{nearest(names)} a table of your own can be given, see docs/networks.md"
+        f"{some[:200]}, …;{nearest(names)}"
     )
 
 
 def nearest(names: Collection[str]) -> str:
-    """What looks like something we know, and what is missing of it, as part of a sentence."""
+    """What looks like something we know, what is missing of it and what to do: ends a sentence."""
     best: tuple[float, str] = (0.0, "")
     first = {name[at.start() :] for name in names for at in re.finditer(r"(?=\.0\.)", name)}
     for family in FAMILIES.values():
@@ -143,7 +143,7 @@ def nearest(names: Collection[str]) -> str:
                 f" its first block has {len(there)} of the {len(wanted)} matrices of "
                 f"{family.name}{lacks};",
             )
-    return best[1]
+    return f"{best[1]} a table of your own can be given, see docs/networks.md"
 
 
 def _fitting(families: Iterable[Family], names: Collection[str]) -> list[tuple[Family, str]]:

@@ -4,12 +4,13 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
+from functools import cached_property
 from itertools import count
 from pathlib import Path
 
 from transformer_nfn.checkpoints import Checkpoint, TensorFiles
 from transformer_nfn.kinship.descent.chance import combined, log10, smallest
-from transformer_nfn.kinship.descent.closeness import is_copy
+from transformer_nfn.kinship.descent.closeness import roundings
 from transformer_nfn.kinship.descent.comparing import LEVEL, NEAR, NetKin, compare
 from transformer_nfn.kinship.descent.direction import (
     Direction,
@@ -132,10 +133,11 @@ def _kin(
     networks = tuple(compare(one, two, done) for one, two in pairs)
     twins = find_twins(networks)
     log_p = total_log_p(networks, twins)
-    relation, reason = _answer(networks, log_p, files)
+    by_name = _ByName(*files)
+    relation, reason = _answer(networks, log_p, by_name)
     direction = None
     if relation is Relation.COPY:
-        direction = direction_of_copies(*files)
+        direction = direction_of_copies(by_name.roundings.values())
     elif relation is Relation.DERIVED:
         direction = direction_of_derived(pairs, networks)
     return Kin(relation, reason, log_p, networks, twins, direction)
@@ -150,9 +152,7 @@ def total_log_p(networks: Sequence[NetKin], twins: Sequence[Sequence[tuple[str, 
     return combined([smallest(group, len(group)) for group in groups if group])
 
 
-def _answer(
-    networks: tuple[NetKin, ...], log_p: float, files: tuple[TensorFiles, TensorFiles]
-) -> tuple[Relation, str]:
+def _answer(networks: tuple[NetKin, ...], log_p: float, by_name: "_ByName") -> tuple[Relation, str]:
     """In a word and a sentence what was seen."""
     if not networks:
         return Relation.NOT_COMPARABLE, "one has an encoder and a decoder, the other has not"
@@ -163,7 +163,7 @@ def _answer(
     said = "; ".join(_told(net) for net in networks)
     in_place = all(net.is_in_place for net in networks)
     alike = in_place and all(net.same_shapes for net in networks)
-    if alike and log_p >= math.log(LEVEL) and not _changed(*files, networks):
+    if alike and log_p >= math.log(LEVEL) and not by_name.changed(networks):
         few = "too few units for a p-value that says something"
         return Relation.COPY, f"tensors differ by their digits only; {few}"
     words = any(net.stream.is_near for net in networks if net.stream)
@@ -179,7 +179,7 @@ def _answer(
     if not all(net.is_covered for net in networks):
         return Relation.PARTS, said
     if in_place:
-        changed = _changed(*files, networks)
+        changed = by_name.changed(networks)
         if not changed and not alike:
             changed = [f"those of the {net.name}" for net in networks if not net.same_shapes]
         if not changed:
@@ -189,20 +189,31 @@ def _answer(
     return Relation.DERIVED, said
 
 
-def _changed(ours: TensorFiles, theirs: TensorFiles, networks: Sequence[NetKin]) -> list[str]:
-    """Tensors that are no copies: by their names in the files, if most have the same in both."""
-    names = [name for name in ours if name in theirs]
-    if 2 * len(names) < min(len(list(ours)), len(list(theirs))):
-        return [f"those of the {net.name}" for net in networks if not net.is_copy]
-    found = []
-    for name in names:
-        entries = ours.entry(name), theirs.entry(name)
-        if entries[0].shape != entries[1].shape:
-            found.append(name)
-        elif all(entry.dtype.is_floating_point for entry in entries):
-            one, two = ours.read(name).float(), theirs.read(name).float()
-            found += [] if is_copy(one, two, *(entry.dtype for entry in entries)) else [name]
-    return found
+class _ByName:
+    """The tensors that have the same name in two files."""
+
+    def __init__(self, ours: TensorFiles, theirs: TensorFiles) -> None:
+        self._ours, self._theirs = ours, theirs
+        self._names = [name for name in ours if name in theirs]
+
+    @cached_property
+    def roundings(self) -> dict[str, tuple[bool, bool]]:
+        """Whether each is the other, rounded; read once, and only where somebody asks."""
+        found = {}
+        for name in self._names:
+            entries = self._ours.entry(name), self._theirs.entry(name)
+            if entries[0].shape != entries[1].shape:
+                found[name] = False, False
+            elif all(entry.dtype.is_floating_point for entry in entries):
+                one, two = (files.read(name).float() for files in (self._ours, self._theirs))
+                found[name] = roundings(one, two, *(entry.dtype for entry in entries))
+        return found
+
+    def changed(self, networks: Sequence[NetKin]) -> list[str]:
+        """Tensors that are no copies: by their names, if most have the same in both files."""
+        if 2 * len(self._names) < min(len(list(self._ours)), len(list(self._theirs))):
+            return [f"those of the {net.name}" for net in networks if not net.is_copy]
+        return [name for name, found in self.roundings.items() if not any(found)]
 
 
 def _told(net: NetKin) -> str:

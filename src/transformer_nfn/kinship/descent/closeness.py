@@ -62,21 +62,15 @@ def closeness(one: Tensor, two: Tensor, ours: torch.dtype, theirs: torch.dtype) 
 
 def is_copy(one: Tensor, two: Tensor, ours: torch.dtype, theirs: torch.dtype) -> bool:
     """Whether one tensor is the other, rounded to a dtype or to 8 bits."""
-    return torch.equal(one, two) or any(_roundings(one, two, ours, theirs))
+    return any(roundings(one, two, ours, theirs))
 
 
-def coarser(one: Tensor, two: Tensor, ours: torch.dtype, theirs: torch.dtype) -> int | None:
-    """Which of two copies has fewer digits, 0 or 1; None if both have the same or it is no copy."""
-    if torch.equal(one, two):
-        return None
-    found = _roundings(one, two, ours, theirs)
-    return found.index(True) if sum(found) == 1 else None
-
-
-def _roundings(
+def roundings(
     one: Tensor, two: Tensor, ours: torch.dtype, theirs: torch.dtype
 ) -> tuple[bool, bool]:
-    """Whether the first is the second, rounded, and the other way round."""
+    """Whether the first is the second, rounded, and the other way round; both if they are equal."""
+    if torch.equal(one, two):
+        return True, True
     # Numbers of few digits are often stored with more: what holds them all is what counts.
     held = _held_in(one, ours), _held_in(two, theirs)
     if held[0] != held[1]:

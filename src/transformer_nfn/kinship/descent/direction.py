@@ -1,15 +1,13 @@
 """Which of two kin came first: by what is lost, or added, one way only."""
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from transformer_nfn.checkpoints import TensorFiles
-from transformer_nfn.kinship.descent.closeness import coarser
 from transformer_nfn.kinship.descent.comparing import LEVEL, NetKin
 from transformer_nfn.kinship.descent.networks import Network
 
@@ -35,24 +33,16 @@ class Direction:
         return f"likely from the {source} to the {other}: {self.because}"
 
 
-def direction_of_copies(ours: TensorFiles, theirs: TensorFiles) -> Direction | None:
-    """Of two copies the one with fewer digits is the younger; None if both have all of them."""
-    rounded = set()
-    for name in ours:
-        if name not in theirs:
-            continue
-        entries = ours.entry(name), theirs.entry(name)
-        if entries[0].shape != entries[1].shape or not all(
-            e.dtype.is_floating_point for e in entries
-        ):
-            continue
-        one, two = ours.read(name).float(), theirs.read(name).float()
-        rounded.add(coarser(one, two, *(entry.dtype for entry in entries)))
-    sides = rounded - {None}
+def direction_of_copies(tensors: Iterable[tuple[bool, bool]]) -> Direction | None:
+    """Of two copies the one with fewer digits is the younger; None if both have all of them.
+
+    Args:
+        tensors: What `roundings` says of each.
+    """
+    sides = {found.index(True) for found in tensors if sum(found) == 1}
     if len(sides) != 1:
         return None
     (younger,) = sides
-    assert younger is not None
     return Direction(1 - younger, f"the {_NAMES[younger]} has the same numbers with fewer digits")
 
 
