@@ -3,7 +3,7 @@
 Every half of a block is run on the same probes n, tokens of the file's own embedding. What it
 writes, Y, is a function, so heads, neurons, matrices between Q and K or V and O, scales and biases
 that cancel are gone. Inner products Y nᵀ and Y Yᵀ are free of the basis of the residual stream, and
-seeded signs make 16 numbers of them. The layers outside the blocks are treated alike.
+seeded signs and their size make 16 numbers of them. The layers outside the blocks are treated alike.
 
 In the paper's nets, which have no skip connection, each LayerNorm has a basis of its own: there
 each half's probes are made of what the half before writes, see `Written.apart`.
@@ -252,7 +252,11 @@ def basis_free(
 
 
 def reduced(label: str, values: Tensor, width: int) -> Float[Tensor, " w"]:
-    """Seeded sums ± of all values, about as large as one of them."""
+    """Seeded sums ± of all values, about as large as one of them, and last twice their size.
+
+    Few sums may all happen to be small, and then what rounding does to them looks large beside
+    them. Beside the size of all values it does not.
+    """
     flat = values.flatten().double()
-    sums = signs(f"{label} {len(flat)}", width, len(flat)).double() @ flat
-    return sums / sqrt(len(flat))
+    sums = signs(f"{label} {len(flat)}", width - 1, len(flat)).double() @ flat
+    return torch.cat([sums, 2 * flat.norm()[None]]) / sqrt(len(flat))

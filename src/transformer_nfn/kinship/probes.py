@@ -21,7 +21,7 @@ from transformer_nfn.space import Inputs, sine_positions
 #: Tokens; a sequence of them is what attention sees.
 COUNT = 16
 #: Part of every label, so that another version of the numbers is another set of them.
-SEED = "transformer-nfn fingerprint 2"
+SEED = "transformer-nfn fingerprint 3"
 #: Words that tokens are made of, as many of these as there are: a vocabulary may grow a little.
 _ROWS = (64, 1024)
 #: Signs that are kept, not made again.
