@@ -3,6 +3,7 @@ r"""Who comes from whom: whether p holds for strangers, what is found, and what 
     python benchmarks/kinship.py --zoo ../zoos/strangers --out ../zoos/lineage --json
     python benchmarks/kinship.py --zoo ../zoos/strangers --no-lineage --plot p.png --json
     python benchmarks/kinship.py --real ../lineage --labels ../PAIRS.tsv --no-lineage --json
+    python benchmarks/kinship.py --costs ../real/minilm ../real/tuned --no-lineage --json
     python benchmarks/kinship.py --quick --json
 
 - strangers: networks of a zoo, each from a start of its own on the same data (`tnfn zoo build
@@ -13,6 +14,7 @@ r"""Who comes from whom: whether p holds for strangers, what is found, and what 
   (`descent/changes.py`), as they are, with neurons and heads in another order, and moved by all
   parts of their group. Ten methods on each; thresholds come from independent networks of one
   architecture.
+- costs: seconds and memory of each method on one pair, in a process of its own.
 
 Everything is made once and kept in `--out`; run again to go on.
 """
@@ -40,6 +42,7 @@ import transformers
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from benchmarks.descent import changes, real
+from benchmarks.descent.costs import costs
 from benchmarks.descent.methods import METHODS, File
 from benchmarks.descent.picture import plot_ps
 from benchmarks.descent.training import ARCHITECTURES, Task
@@ -278,6 +281,7 @@ def main() -> int:
     parser.add_argument("--zoo", help="independent networks, for p")
     parser.add_argument("--real", type=Path, help="folders of real networks")
     parser.add_argument("--labels", type=Path, help="a table of what they are to each other")
+    parser.add_argument("--costs", type=Path, nargs=2, help="two networks, for time and memory")
     parser.add_argument("--no-lineage", action="store_true", help="no networks of our own making")
     parser.add_argument("--out", type=Path, help="where the lineage is kept; a temporary folder")
     parser.add_argument("--roots", type=int, default=10, help="of each architecture")
@@ -301,6 +305,8 @@ def main() -> int:
             figures["lineage"] = made_lineage(home, options, pool)
         if options.real:
             figures["real"] = real.judge(options.real, options.labels)
+        if options.costs:
+            figures["costs"] = costs(*options.costs)
         if options.zoo:
             files = export_best(options.zoo, Path(work) / "zoo")
             figures["strangers"] = strangers(files, options.pairs, pool)
@@ -349,6 +355,8 @@ def say(figures: dict[str, Any], *, as_json: bool) -> int:
         checks["real_sketches"] = sketches["found"] == sketches["kin"] and not sketches["passed"]
     if "lineage" in figures:
         checks |= _say_lineage(figures["lineage"])
+    for name, one in figures.get("costs", {}).items():
+        print(f"{name:18} {one['seconds']:8.2f} s {one['megabytes']:8.0f} MB")
     if (far := figures.get("strangers")) is not None:
         shares = {alpha: far[f"p <= {alpha}"] for alpha in ALPHAS}
         for alpha, one in shares.items():

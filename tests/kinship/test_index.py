@@ -24,7 +24,7 @@ def kin(count: int, seed: int = 0, shapes: int = 2) -> list[Fingerprint]:
     prints = [made_up(0, shape="s0")]
     for number in range(1, count):
         of = prints[rng.randrange(number)]
-        share = rng.choice([0.0, 1e-6, 1e-6, 0.01, 0.2, 0.45, None])
+        share = rng.choice([0.0, 1e-6, 1e-6, 0.01, 0.15, 0.35, None])
         if share is None:
             one = made_up(seed * 1000 + number, shape=f"s{rng.randrange(shapes)}")
         else:
