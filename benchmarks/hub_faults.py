@@ -82,7 +82,7 @@ def main() -> int:
     with tempfile.TemporaryDirectory(prefix="hf-") as folder:
         home = Path(folder)
         os.environ["RAY_TMPDIR"] = str(home)
-        pool = plant(home, 240 if options.quick else 480)
+        pool = plant(home, 160 if options.quick else 480)
         for number, kinds in enumerate(kinds for kinds in runs if kinds not in left_out):
             began = time.monotonic()
             run = Run(home / str(number), pool, home / "spare", kinds, f"{options.seed}-{number}")

@@ -28,7 +28,7 @@ import sys
 import tempfile
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
-from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures import Executor, ProcessPoolExecutor, ThreadPoolExecutor
 from itertools import combinations
 from multiprocessing import get_context
 from pathlib import Path
@@ -139,7 +139,7 @@ def _calm() -> None:
     transformers.utils.logging.disable_progress_bar()
 
 
-def strangers(files: Sequence[Path], count: int, pool: ProcessPoolExecutor) -> dict[str, Any]:
+def strangers(files: Sequence[Path], count: int, pool: Executor) -> dict[str, Any]:
     """How often p is small for networks that have nothing in common but the data."""
     every = list(combinations(range(len(files)), 2))
     random.Random(0).shuffle(every)
@@ -171,7 +171,7 @@ def strangers(files: Sequence[Path], count: int, pool: ProcessPoolExecutor) -> d
     return found
 
 
-def spread(pool: ProcessPoolExecutor, ask: Any, pairs: Sequence[Any], *more: Any) -> list[Any]:
+def spread(pool: Executor, ask: Any, pairs: Sequence[Any], *more: Any) -> list[Any]:
     """Some pairs at a time on each core, with a line after each tenth."""
     step = max(1, min(50, len(pairs) // 8))
     pieces = [pairs[begin : begin + step] for begin in range(0, len(pairs), step)]
@@ -297,7 +297,7 @@ def main() -> int:
     _calm()
     with (
         tempfile.TemporaryDirectory() as work,
-        ProcessPoolExecutor(options.processes, get_context("spawn")) as pool,
+        _pool(1 if options.quick else options.processes) as pool,
     ):
         figures: dict[str, Any] = {}
         if not options.no_lineage:
@@ -315,12 +315,17 @@ def main() -> int:
     return say(figures, as_json=options.json)
 
 
-def made_lineage(
-    home: Path, options: argparse.Namespace, pool: ProcessPoolExecutor
-) -> dict[str, Any]:
+def _pool(processes: int) -> Executor:
+    """One of one is a thread: nothing is imported again."""
+    if processes == 1:
+        return ThreadPoolExecutor(1)
+    return ProcessPoolExecutor(processes, get_context("spawn"))
+
+
+def made_lineage(home: Path, options: argparse.Namespace, pool: Executor) -> dict[str, Any]:
     """Make what is not there yet, and ask all methods."""
     kinds = [MANY] if options.quick else list(ARCHITECTURES)
-    roots, independent = (2, 6) if options.quick else (options.roots, options.independent)
+    roots, independent = (1, 5) if options.quick else (options.roots, options.independent)
     steps = 20 if options.quick else 150
     home.mkdir(parents=True, exist_ok=True)
     names = _QUICK_CHANGES if options.quick else _all_changes()
@@ -332,7 +337,7 @@ def made_lineage(
     for number, job in enumerate(done, start=1):
         print(f"{number} of {len(jobs)}: {job.result()}", file=sys.stderr, flush=True)
     seeds = {kind: list(range(roots)) for kind in kinds}
-    count = 15 if options.quick else 2000
+    count = 10 if options.quick else 2000
     return lineage(home, seeds, names, count, pool)
 
 

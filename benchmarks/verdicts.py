@@ -20,6 +20,8 @@ import sys
 import tempfile
 import time
 from collections import Counter
+from collections.abc import Callable
+from contextlib import ExitStack
 from pathlib import Path
 
 import torch
@@ -306,17 +308,21 @@ def main() -> None:
     )
     parser.add_argument("--pairs", type=int, default=2000, help="of each kind")
     parser.add_argument("--processes", type=int, default=1)
-    parser.add_argument("--quick", action="store_true", help="14 of each kind")
+    parser.add_argument("--quick", action="store_true", help="10 of each kind")
     parser.add_argument("--json", action="store_true")
     parser.add_argument("--real", type=Path, help="a folder from tools/real_weights.py")
     arguments = parser.parse_args()
-    pairs = 14 if arguments.quick else arguments.pairs
+    pairs = 10 if arguments.quick else arguments.pairs
     start = time.monotonic()
     with tempfile.TemporaryDirectory() as home:
         jobs = [(home, kind, seed) for seed in range(pairs) for kind in ("equivalent", "miss")]
         results = []
-        with multiprocessing.get_context("spawn").Pool(arguments.processes) as pool:
-            for done, result in enumerate(pool.imap_unordered(work_on, jobs), 1):
+        with ExitStack() as stack:
+            many: Callable = map
+            if arguments.processes > 1:
+                spawn = multiprocessing.get_context("spawn")
+                many = stack.enter_context(spawn.Pool(arguments.processes)).imap_unordered
+            for done, result in enumerate(many(work_on, jobs), 1):
                 results.append(result)
                 if not result["ok"]:
                     print(json.dumps(result), file=sys.stderr)

@@ -3,7 +3,7 @@
 Every half of a block is run on the same probes n, tokens of the file's own embedding. What it
 writes, Y, is a function, so heads, neurons, matrices between Q and K or V and O, scales and biases
 that cancel are gone. Inner products Y nᵀ and Y Yᵀ are free of the basis of the residual stream, and
-seeded signs and their size make 16 numbers of them. The layers outside the blocks are treated alike.
+seeded signs and sizes make 16 numbers of them. The layers outside the blocks are treated alike.
 
 In the paper's nets, which have no skip connection, each LayerNorm has a basis of its own: there
 each half's probes are made of what the half before writes, see `Written.apart`.
