@@ -8,7 +8,8 @@ from pathlib import Path
 import torch
 
 from benchmarks.fuzzing.engine import Reader, any_of
-from benchmarks.fuzzing.mutate import Each, json_text, pack, safetensors, unpack
+from benchmarks.fuzzing.gguf_bytes import made, small_llama
+from benchmarks.fuzzing.mutate import Each, json_text, pack, plain, safetensors, unpack
 from benchmarks.hostile import read_all
 from benchmarks.hostile_files.material import FAMILIES, INDEX, SINGLE, make_base, sharded
 from transformer_nfn.bench import BenchError
@@ -18,9 +19,11 @@ from transformer_nfn.checkpoints import (
     Checkpoint,
     CheckpointError,
     TensorFiles,
+    open_files,
     read_header,
 )
 from transformer_nfn.checkpoints.files.header import read_json_object
+from transformer_nfn.checkpoints.gguf.header import read_gguf_header
 from transformer_nfn.checkpoints.settings.keys import Keys, read_settings
 from transformer_nfn.checkpoints.soundness import check_settings
 from transformer_nfn.hub import FingerprintTask
@@ -227,6 +230,23 @@ def ranked_seeds() -> list[bytes]:
     ]
 
 
+def gguf_header(data: bytes) -> None:
+    read_gguf_header(io.BytesIO(data), len(data), "file")
+
+
+def gguf_checkpoint(data: bytes) -> None:
+    """All of its tensors, and the network that it is."""
+    path = Path("net.gguf")
+    path.write_bytes(data)
+    with open_files(path) as files:
+        for name in files:
+            whole = files.read(name)
+            assert tuple(whole.shape) == files.entry(name).shape
+            files.rows(name, [0, len(whole) - 1])
+    with Checkpoint(path) as found:
+        found.block(0)
+
+
 _OPEN = (CheckpointError,)
 _FOLDER = Each(json_text, safetensors)
 READERS = [
@@ -266,6 +286,24 @@ READERS = [
         shard_seeds,
         Each(json_text, safetensors, safetensors),
         (f"{ROOM}files.tensors", f"{ROOM}files.places", *HEADER),
+        40_000,
+    ),
+    Reader(
+        "GGUF header",
+        gguf_header,
+        _OPEN,
+        lambda: [made(), small_llama()],
+        plain,
+        (f"{ROOM}gguf.header",),
+        160_000,
+    ),
+    Reader(
+        "GGUF",
+        gguf_checkpoint,
+        _OPEN,
+        lambda: [small_llama()],
+        plain,
+        (f"{ROOM}gguf.header", f"{ROOM}gguf.files"),
         40_000,
     ),
     Reader("checkpoint", checkpoint, _OPEN, folder_seeds, _FOLDER, (*OPENING, *SOUNDNESS), 40_000),

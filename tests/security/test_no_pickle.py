@@ -166,6 +166,8 @@ CALLS = {
 ALLOWED = {
     # The published zoo has no other form. torch's own reader builds tensors and plain containers.
     ("zoo/published/nets.py", "torch.load"): ("weights_only", True),
+    # In a process of its own, if somebody says --unpickle.
+    ("checkpoints/unpickling.py", "torch.load"): ("weights_only", True),
     # Our own copy of a zoo; numbers only.
     ("zoo/cache.py", "np.load"): ("allow_pickle", False),
     # A table that the user names with --family, and nothing else.

@@ -2,6 +2,7 @@
 
 from transformer_nfn.checkpoints.checkpoint import Checkpoint, Head
 from transformer_nfn.checkpoints.config import parse_option
+from transformer_nfn.checkpoints.converting import convert
 from transformer_nfn.checkpoints.digests import Digests, canonical_json
 from transformer_nfn.checkpoints.errors import CheckpointError, UnreadableError, UnsupportedError
 from transformer_nfn.checkpoints.families import FAMILIES, installed, load_family
@@ -9,7 +10,8 @@ from transformer_nfn.checkpoints.family import Family, Matrix, Reader, WordPredi
 from transformer_nfn.checkpoints.files.closing import Closing
 from transformer_nfn.checkpoints.files.header import Entry, Header, read_header, read_json_object
 from transformer_nfn.checkpoints.files.places import read_json_file
-from transformer_nfn.checkpoints.files.tensors import TensorFiles
+from transformer_nfn.checkpoints.files.tensors import OtherNumbers, TensorFiles
+from transformer_nfn.checkpoints.opening import open_files
 from transformer_nfn.checkpoints.settings.keys import Biases, Joint, Key, Keys
 from transformer_nfn.checkpoints.settings.values import Settings
 from transformer_nfn.checkpoints.writing import rewrite
@@ -29,6 +31,7 @@ __all__ = [
     "Key",
     "Keys",
     "Matrix",
+    "OtherNumbers",
     "Reader",
     "Settings",
     "TensorFiles",
@@ -37,9 +40,11 @@ __all__ = [
     "WordPredictor",
     "Writer",
     "canonical_json",
+    "convert",
     "installed",
     "linear",
     "load_family",
+    "open_files",
     "parse_option",
     "read_header",
     "read_json_file",

@@ -25,8 +25,8 @@ from transformer_nfn.checkpoints.family import (
 from transformer_nfn.checkpoints.files.closing import Closing
 from transformer_nfn.checkpoints.files.places import Place
 from transformer_nfn.checkpoints.files.stored import StoredTensors
-from transformer_nfn.checkpoints.files.tensors import TensorFiles
 from transformer_nfn.checkpoints.layout import outputs, pack, stored_names, unpack
+from transformer_nfn.checkpoints.opening import open_files
 from transformer_nfn.checkpoints.settings.keys import read_settings
 from transformer_nfn.checkpoints.settings.values import Settings
 from transformer_nfn.space import Inputs, NormPlace, StreamKind, WeightBatch, Words
@@ -101,7 +101,7 @@ class Checkpoint(Closing):
             CheckpointError: If it is not sound, of no family we know, or lacks a setting.
         """
         self.config_given, self.options = config, dict(options or {})
-        self.files = TensorFiles(path)
+        self.files = open_files(path)
         try:
             given = dict(options or {})
             names = self.files.entries

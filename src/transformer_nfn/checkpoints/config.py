@@ -24,6 +24,8 @@ def read_config(files: TensorFiles, family: Family, given: str | Path | None) ->
         # JSON may hold half of a surrogate pair, which is no UTF-8 and is then refused as such.
         raw = text.encode(errors="surrogatepass")
         return dict(read_json_object(raw, f"metadata of {files.path}"))
+    if given is None and files.config is not None:
+        return dict(files.config)
     beside = config_file(files, family, given)
     return dict(read_json_file(beside)) if beside is not None else {}
 
@@ -32,7 +34,7 @@ def config_file(files: TensorFiles, family: Family, given: str | Path | None) ->
     """Where settings are read from; None where a file says itself what it is, or nothing does."""
     if given is not None:
         return place_of(given)
-    if family.in_metadata is not None:
+    if family.in_metadata is not None or files.config is not None:
         return None
     beside = files.folder / "config.json"
     try:

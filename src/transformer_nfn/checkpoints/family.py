@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 
 from torch import Tensor
 
+from transformer_nfn.checkpoints.gguf.table import Gguf
 from transformer_nfn.checkpoints.settings.keys import Keys
 from transformer_nfn.checkpoints.settings.values import Settings
 from transformer_nfn.space import Block, Embedding, FixedPositions, Inputs
@@ -177,6 +178,7 @@ class Family:
         raw_hidden: Hidden states are given before the last norm.
         encoder: The network whose last stream the blocks read as well, in the same files.
         split_axes: Matrices have each of their axes on disk; a Linear joins all but the stream's.
+        gguf: How a model_type stands in GGUF, of those that are read from there.
     """
 
     name: str
@@ -208,6 +210,7 @@ class Family:
     raw_hidden: bool = False
     split_axes: bool = False
     encoder: "Family | None" = None
+    gguf: Mapping[str, Gguf] = field(default_factory=dict)
 
     @property
     def writers(self) -> tuple[Writer, ...]:

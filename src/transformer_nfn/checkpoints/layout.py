@@ -12,6 +12,8 @@ from transformer_nfn.checkpoints.family import Matrix
 from transformer_nfn.checkpoints.files.tensors import TensorFiles
 from transformer_nfn.space import BlockSpec, WeightBatch
 
+#: What rounding does to a sum of about 1 in float32, as a standard deviation.
+_SUM = torch.finfo(torch.float32).eps / 12**0.5
 #: Labels of the stream on disk: without a bias row, and with one.
 _STREAM = ("x", "z")
 
@@ -105,6 +107,8 @@ def unpack(
     weight = weight.to(dtype)
     if matrix.offset and files.values:
         weight = weight + matrix.offset
+    elif matrix.offset:  # how far it is off: the sum is made in float32, or was stored so
+        weight = torch.where(weight > 0, weight.clamp_min(abs(matrix.offset) * _SUM), weight)
     layout, bias = Layout.of(matrix), None
     if matrix.bias and block + matrix.bias in files:
         bias = files.read(block + matrix.bias).to(dtype)

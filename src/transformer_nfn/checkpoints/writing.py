@@ -52,6 +52,11 @@ def rewrite(
     Raises:
         CheckpointError: If the copy would replace the original or share a config it must not.
     """
+    if checkpoint.files.config is not None:
+        raise CheckpointError(
+            f"{checkpoint.path} is GGUF, of which no copy is written; `tnfn convert` makes "
+            f"safetensors of it"
+        )
     added = dict(added or {})
     single = len(checkpoint.files.shards) == 1 and checkpoint.files.index is None
     home = Path(out)

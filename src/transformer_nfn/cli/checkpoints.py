@@ -12,7 +12,9 @@ import typer
 #: Text and no `Path`, which would make `s3:/a` of `s3://a`.
 Source = Annotated[
     str,
-    typer.Argument(help="A .safetensors file, an index, or a folder with either; or its URL."),
+    typer.Argument(
+        help="A .safetensors or .gguf file, an index, or a folder with one of them; or its URL."
+    ),
 ]
 ConfigFile = Annotated[
     str | None,

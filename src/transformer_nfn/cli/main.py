@@ -9,6 +9,7 @@ import typer
 
 from transformer_nfn.cli.commands.apply import apply
 from transformer_nfn.cli.commands.bench import bench_app
+from transformer_nfn.cli.commands.convert import convert
 from transformer_nfn.cli.commands.families import families
 from transformer_nfn.cli.commands.inspect import inspect
 from transformer_nfn.cli.commands.kinship.audit import audit
@@ -41,6 +42,7 @@ app.command()(families)
 app.command()(same)
 app.command()(kin)
 app.command()(explain)
+app.command()(convert)
 app.command()(reparam)
 app.command()(apply)
 app.command()(verify)

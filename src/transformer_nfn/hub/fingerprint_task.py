@@ -8,7 +8,7 @@ from typing import Any
 import pyarrow as pa  # type: ignore[import-untyped]
 import torch
 
-from transformer_nfn.checkpoints import Checkpoint, CheckpointError, TensorFiles
+from transformer_nfn.checkpoints import Checkpoint, CheckpointError, TensorFiles, open_files
 from transformer_nfn.kinship import SEED, Fingerprint, check_choice, fingerprint, tensor_digest
 
 #: What one worker allows a file that nobody has looked at: bytes read at once, and the longest
@@ -75,7 +75,7 @@ class FingerprintTask:
 
     def of_unsupported(self, path: str) -> dict[str, Any]:
         """A digest of its tensors, by which its copies are found."""
-        with TensorFiles(path) as files:
+        with open_files(path) as files:
             self._limit(files)
             return {"digest": tensor_digest(files), "bytes_read": files.bytes_read}
 

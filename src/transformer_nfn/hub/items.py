@@ -1,8 +1,8 @@
 """What counts as one checkpoint in a folder, and how its version is told.
 
-A checkpoint is a `.safetensors` file, or an index with its shards; config.json beside it belongs to
-it, since it says what the tensors mean. Its version is the size and the stamp (time of modification
-or ETag) of each of its files: whoever changes one of them changes the version.
+A checkpoint is a `.safetensors` or `.gguf` file, or an index with its shards; config.json beside it
+belongs to it, since it says what the tensors mean. Its version is the size and the stamp (time of
+modification or ETag) of each of its files: whoever changes one of them changes the version.
 """
 
 import hashlib
@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 INDEX = ".safetensors.index.json"
 CONFIG = "config.json"
-_SINGLE = ".safetensors"
+_SINGLES = (".safetensors", ".gguf")
 #: Mostly of five digits; those of DeepSeek-V3 are `-00001-of-000163`.
 _SHARD = re.compile(r"-\d+-of-\d+\.safetensors$")
 
@@ -36,7 +36,7 @@ def is_piece(name: str) -> bool:
     """Whether a file may belong to a checkpoint; hidden ones are unfinished."""
     if name.startswith("."):
         return False
-    return name.endswith((_SINGLE, INDEX)) or name == CONFIG
+    return name.endswith((*_SINGLES, INDEX)) or name == CONFIG
 
 
 def items_of(folder: str, pieces: Mapping[str, Piece]) -> Iterator[Item]:

@@ -34,7 +34,7 @@ def list_items(sources: Sequence[str]) -> pa.Table:
     parts = [table for source in sources for table in _list(source)]
     listing = pa.concat_tables([LISTING.empty_table(), *parts]).combine_chunks()
     if not len(listing):
-        raise HubError(f"no .safetensors files in {', '.join(sources)}")
+        raise HubError(f"no .safetensors or .gguf files in {', '.join(sources)}")
     listing = listing.sort_by("path")
     if len(sources) == 1 and not sources[0].endswith(SUFFIXES):
         return listing

@@ -10,15 +10,16 @@ from typing import Any, NamedTuple
 from transformer_nfn.checkpoints import (
     Checkpoint,
     CheckpointError,
-    TensorFiles,
     UnsupportedError,
     load_family,
+    open_files,
 )
 from transformer_nfn.jobs import Done, Executor, InProcess
 from transformer_nfn.kinship.digests import tensor_digest
 from transformer_nfn.kinship.fingerprinting import Fingerprint, check_choice, fingerprint
 
 _INDEX = ".safetensors.index.json"
+_ENDS = (".safetensors", ".gguf", _INDEX)
 _SHARD = re.compile(r"-\d+-of-\d+\.safetensors$")
 
 #: What passes outcomes on and shows how far they are.
@@ -44,14 +45,14 @@ def find_checkpoints(folder: str | Path) -> list[Path]:
         indices = [name for name in names if name.endswith(_INDEX)]
         for name in sorted(names):
             shard = bool(indices) and _SHARD.search(name) is not None
-            if name.startswith(".") or shard or not name.endswith((".safetensors", _INDEX)):
+            if name.startswith(".") or shard or not name.endswith(_ENDS):
                 continue
             path = Path(place, name)
             target = Path(os.path.realpath(path))  # `resolve` ends at a link that leads to itself
             if target.is_relative_to(inside):
                 found.setdefault(target, path)
     if not found:
-        raise CheckpointError(f"{home} has no .safetensors files")
+        raise CheckpointError(f"{home} has no .safetensors or .gguf files")
     return sorted(found.values(), key=natural)
 
 
@@ -142,7 +143,7 @@ def try_fingerprint(
             with Checkpoint(path, family=table) as checkpoint:
                 return fingerprint(checkpoint, blocks=blocks)
         except UnsupportedError as error:
-            with TensorFiles(path) as files:
+            with open_files(path) as files:
                 return Unsupported(str(error), tensor_digest(files))
     except (CheckpointError, OSError) as error:
         return str(error)

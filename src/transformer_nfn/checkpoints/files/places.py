@@ -16,6 +16,8 @@ MAX_JSON = 2 * 2**20
 MAX_SHARDS = 4096
 INDEX = "model.safetensors.index.json"
 SINGLE = "model.safetensors"
+#: Endings of files that are pickles.
+PICKLES = (".bin", ".pt", ".pth", ".ckpt", ".pkl")
 
 Place: TypeAlias = Path | RemotePath
 File: TypeAlias = BinaryIO | RangeFile
@@ -82,15 +84,19 @@ def find_files(path: Place) -> tuple[list[Place], Place | None]:
             )
         if len(found) == 1:
             return found, None
+        others: list[Place] = list(path.glob("*.gguf"))
+        if not found and not pickles and len(others) == 1:
+            return others, None
         raise CheckpointError(
             f"{path} has {len(found)} .safetensors files, none of them {SINGLE}, and no {INDEX}; "
             f"name one"
         )
     if path.name.endswith(".index.json"):
         return _shards(path)
-    if path.suffix in (".bin", ".pt", ".pth", ".ckpt", ".pkl"):
+    if path.suffix in PICKLES:
         raise CheckpointError(
-            f"{path} is a pickle, which can run code when it is read; convert it to safetensors"
+            f"{path} is a pickle, which can run code when it is read; `tnfn convert --unpickle` "
+            f"makes safetensors of it"
         )
     return [path], None
 

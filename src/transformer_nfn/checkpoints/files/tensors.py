@@ -7,6 +7,7 @@ asked for, and a file that shrinks meanwhile is an error and not a crash.
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -45,8 +46,10 @@ class TensorFiles(Closing):
             allows to files that it knows nothing of.
         deadline: When to read no more, by `time.monotonic`; None for never.
         values: Whether its numbers are weights, not how far these may be off.
+        config: What its config.json would say, where the file says so itself.
     """
 
+    config: dict[str, Any] | None = None
     values: bool = True
     largest_read: int | None = None
     deadline: float | None = None
@@ -83,7 +86,7 @@ class TensorFiles(Closing):
         for number, file in enumerate(files):
             handle, size = open_regular(file)
             self._open.append(handle)
-            header = read_header(handle, size, str(file), limit)
+            header = self._read_header(handle, size, file, limit)
             limit = max(limit - header.start, 0)  # one limit for all, or many shards have none
             self._asked += header.start
             self.shards.append((file, header))
@@ -94,7 +97,7 @@ class TensorFiles(Closing):
                         f"{file}: tensor {name[:80]!r} is in two shards, or under its old name too"
                     )
                 self._where[name] = (number, entry)
-                self._stored[name] = stored
+                self._stored.setdefault(name, stored)
         if index:
             stated = weight_map(index)
             actual = {
@@ -106,6 +109,9 @@ class TensorFiles(Closing):
                     f"{index} and its shards disagree on {len(wrong)} tensors, "
                     f"{wrong[0][:80]!r} first"
                 )
+
+    def _read_header(self, handle: File, size: int, file: Place, limit: int) -> Header:
+        return read_header(handle, size, str(file), limit)
 
     def close(self) -> None:
         """Close all files."""
@@ -171,13 +177,18 @@ class TensorFiles(Closing):
 
     def slice(self, name: str, first: int, last: int) -> Tensor:
         """The rows from `first` to before `last`."""
+        entry = self.entry(name)
+        flat = self._rows(name, first, last)
+        return flat.view(entry.dtype).view(last - first, *entry.shape[1:])
+
+    def _rows(self, name: str, first: int, last: int) -> Tensor:
+        """The bytes of some rows."""
         number, entry = self._where[name]
         if not 0 <= first <= last <= entry.shape[0]:  # beyond are the bytes of other tensors
             raise IndexError(f"{name} has {entry.shape[0]} rows, asked for {first} to {last}")
         width = (entry.end - entry.begin) // max(entry.shape[0], 1)
         start = self.shards[number][1].start + entry.begin + first * width
-        flat = self._bytes(number, start, (last - first) * width)
-        return flat.view(entry.dtype).view(last - first, *entry.shape[1:])
+        return self._bytes(number, start, (last - first) * width)
 
     def pieces(self, name: str, most: int) -> Iterator[Tensor]:
         """The bytes of a tensor as they are stored, at most so many at a time."""
@@ -228,3 +239,23 @@ class TensorFiles(Closing):
                 raise CheckpointError(f"{self.shards[number][0]} became shorter while it was read")
             at += got
         return buffer
+
+
+class OtherNumbers(TensorFiles):
+    """The same open files with other numbers in them; what these are, those say that inherit.
+
+    Args:
+        files: As they are stored.
+    """
+
+    def __init__(self, files: TensorFiles) -> None:
+        self.__dict__.update(files.__dict__)
+        self.as_stored = files
+
+    def read(self, name: str) -> Tensor:
+        """A tensor."""
+        return self.as_stored.read(name)
+
+    def slice(self, name: str, first: int, last: int) -> Tensor:  # and rows and chunks by it
+        """The rows from `first` to before `last`."""
+        return self.as_stored.slice(name, first, last)

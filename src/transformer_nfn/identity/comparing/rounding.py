@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from transformer_nfn.checkpoints import Checkpoint, TensorFiles
+from transformer_nfn.checkpoints import Checkpoint, OtherNumbers, TensorFiles
 from transformer_nfn.identity.elements.digits import last_digit
 
 #: What float64 arithmetic does to a number on its way through a comparison, relatively. It counts
@@ -55,13 +55,13 @@ def with_files(checkpoint: Checkpoint, files: TensorFiles) -> Checkpoint:
     return moved
 
 
-class _Spread(TensorFiles):
+class _Spread(OtherNumbers):
     """How far each stored number may be off."""
 
     values = False
 
     def __init__(self, files: TensorFiles, exact_zeros: bool) -> None:
-        self.__dict__.update(files.__dict__)  # the same open files
+        super().__init__(files)
         self._exact_zeros = exact_zeros
 
     def read(self, name: str) -> Tensor:
@@ -74,13 +74,13 @@ class _Spread(TensorFiles):
         return spread(tensor) * (tensor != 0) if self._exact_zeros else spread(tensor)
 
 
-class _Jittered(TensorFiles):
+class _Jittered(OtherNumbers):
     """Tensors as stored, and a little beside it; the same slice always in the same way."""
 
     def __init__(
         self, files: TensorFiles, seed: int, known: dict[str, tuple[Tensor, Tensor]]
     ) -> None:
-        self.__dict__.update(files.__dict__)  # the same open files
+        super().__init__(files)
         self._seed, self._known = seed, known
 
     def read(self, name: str) -> Tensor:

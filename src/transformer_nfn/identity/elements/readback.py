@@ -12,7 +12,7 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from transformer_nfn.checkpoints import Checkpoint, TensorFiles
+from transformer_nfn.checkpoints import Checkpoint, OtherNumbers, TensorFiles
 from transformer_nfn.identity.elements.acting import canonical_block, last_norm_of, reading
 from transformer_nfn.identity.elements.canonical import (
     Norm,
@@ -170,9 +170,9 @@ def _with(checkpoint: Checkpoint, tensors: Mapping[str, Tensor]) -> Checkpoint:
     return changed
 
 
-class _Changed(TensorFiles):
+class _Changed(OtherNumbers):
     def __init__(self, files: TensorFiles, tensors: Mapping[str, Tensor]) -> None:
-        self.__dict__.update(files.__dict__)  # the same open files
+        super().__init__(files)
         self._tensors = tensors
 
     def read(self, name: str) -> Tensor:

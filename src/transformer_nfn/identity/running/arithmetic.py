@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from transformer_nfn.checkpoints import Checkpoint, TensorFiles
+from transformer_nfn.checkpoints import Checkpoint, OtherNumbers, TensorFiles
 from transformer_nfn.identity.comparing.rounding import with_files
 from transformer_nfn.identity.running.function import OutputChoice, run_batches
 from transformer_nfn.identity.running.inputs import NetInputs
@@ -81,18 +81,18 @@ def _kind(dtype: torch.dtype) -> type[_Stored]:
 _KINDS = {kind: _kind(kind) for kind in (torch.float16, torch.bfloat16, torch.float32)}
 
 
-class _Rounded(TensorFiles):
+class _Rounded(OtherNumbers):
     """Tensors as stored, which round what is computed with them."""
 
     def __init__(self, files: TensorFiles, kind: type[_Stored]) -> None:
-        self.__dict__.update(files.__dict__)  # the same open files
-        self._files, self._kind = files, kind
+        super().__init__(files)
+        self._kind = kind
 
     def read(self, name: str) -> Tensor:
-        return self._of(self._files.read(name))
+        return self._of(super().read(name))
 
     def slice(self, name: str, first: int, last: int) -> Tensor:  # and rows and chunks by it
-        return self._of(self._files.slice(name, first, last))
+        return self._of(super().slice(name, first, last))
 
     def _of(self, tensor: Tensor) -> Tensor:
         if not tensor.dtype.is_floating_point:

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from transformer_nfn.checkpoints.errors import CheckpointError
+from transformer_nfn.checkpoints.families.llamas.gguf import GGUF_NORMS, LLAMA_GGUF, QWEN2_GGUF
 from transformer_nfn.checkpoints.families.llamas.llama import (
     LLAMA,
     LLAMA_KEYS,
@@ -52,12 +53,42 @@ _KEYS = replace(
     harmless=LLAMA_KEYS.harmless | {"pretraining_tp", "mlp_bias"},
 )
 
+_GGUF = replace(QWEN2_GGUF, architecture="gemma", added=1.0)
+
+_GGUF2 = replace(
+    _GGUF,
+    architecture="gemma2",
+    tensors={
+        **LLAMA_GGUF.tensors,
+        "blk.{}.post_attention_norm": "model.layers.{}.post_attention_layernorm",
+        "blk.{}.ffn_norm": "model.layers.{}.pre_feedforward_layernorm",
+        "blk.{}.post_ffw_norm": "model.layers.{}.post_feedforward_layernorm",
+    },
+    settings={
+        **LLAMA_GGUF.settings,
+        "sliding_window": "attention.sliding_window",
+        "attn_logit_softcapping": "attn_logit_softcapping",
+        "final_logit_softcapping": "final_logit_softcapping",
+        # Not said; llama.cpp takes the size of a head, but for the largest of them.
+        "query_pre_attn_scalar": "attention.key_length",
+    },
+    largest=45,
+)
+
+_GGUF3 = replace(
+    _GGUF2,
+    architecture="gemma3",
+    tensors={**_GGUF2.tensors, **GGUF_NORMS},
+    largest=61,
+)
+
 GEMMA = replace(
     LLAMA,
     name="gemma",
     keys={"gemma": _KEYS},
     norm_offset=1.0,
     embeddings=(Words("embed_tokens.weight"), Scaled()),
+    gguf={"gemma": _GGUF},
 )
 
 _SCALAR, _SCORES, _LOGITS = (
@@ -134,6 +165,7 @@ GEMMA2 = replace(
     matrices=(*GEMMA.matrices[:-1], *_AFTER, GEMMA.matrices[-1]),
     norms=_NORMS,
     readers=_capped(30.0),
+    gguf={"gemma2": _GGUF2},
 )
 
 GEMMA3 = replace(
@@ -160,4 +192,5 @@ GEMMA3 = replace(
         *GEMMA2.matrices[1:],
     ),
     readers=_capped(None),
+    gguf={"gemma3_text": _GGUF3},
 )

@@ -6,6 +6,7 @@ from typing import Any
 
 from torch import Tensor
 
+from transformer_nfn.checkpoints.families.llamas.gguf import LLAMA_GGUF, QWEN2_GGUF
 from transformer_nfn.checkpoints.family import Family, Reader, linear
 from transformer_nfn.checkpoints.settings.keys import (
     ACTIVATIONS,
@@ -175,6 +176,7 @@ LLAMA = Family(
     ),
     ignored=("rotary_emb.inv_freq",),
     output_bias=False,
+    gguf={"llama": LLAMA_GGUF, "qwen2": QWEN2_GGUF},
 )
 
 

@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+from transformer_nfn.checkpoints.families.llamas.gguf import QWEN3_GGUF
 from transformer_nfn.checkpoints.families.llamas.llama import (
     LLAMA,
     LLAMA_KEYS,
@@ -35,4 +36,5 @@ QWEN3 = replace(
         Matrix("self_attn.k_norm.weight", ("nK",), "f j"),
         *LLAMA.matrices[1:],
     ),
+    gguf={"qwen3": QWEN3_GGUF},
 )

@@ -29,11 +29,11 @@ def explain(
     """
     from contextlib import ExitStack
 
-    from transformer_nfn.checkpoints import TensorFiles
+    from transformer_nfn.checkpoints import open_files
     from transformer_nfn.kinship import explain as ask
 
     with ExitStack() as stack:
-        child, *others = (stack.enter_context(TensorFiles(p)) for p in (checkpoint, *parents))
+        child, *others = (stack.enter_context(open_files(p)) for p in (checkpoint, *parents))
         names = [other.path.name for other in others]
         if len(set(names)) < len(names):
             names = [str(other.path) for other in others]

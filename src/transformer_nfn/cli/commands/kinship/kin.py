@@ -63,7 +63,7 @@ def kin(
 
     Example: tnfn kin tuned/ base/ --plot blocks.png
     """
-    from transformer_nfn.checkpoints import TensorFiles, UnsupportedError
+    from transformer_nfn.checkpoints import UnsupportedError, open_files
     from transformer_nfn.kinship import (
         Relation,
         in_disguise,
@@ -80,7 +80,7 @@ def kin(
             raise typer.BadParameter(
                 "needs networks of a known family, not --units", param_hint="--disguised"
             )
-        with TensorFiles(first) as one, TensorFiles(second) as two:
+        with open_files(first) as one, open_files(second) as two:
             found = kin_by_table(one, two, units)
             names = one.path.name, two.path.name
     else:
@@ -96,7 +96,7 @@ def kin(
             if family is not None or disguised:
                 raise
             say(str(error), err=True)
-            with TensorFiles(first) as one, TensorFiles(second) as two:
+            with open_files(first) as one, open_files(second) as two:
                 found = kin_by_rows(one, two)
     if plot is not None and any(net.blocks for net in found.networks):
         plot_blocks(found, plot, *names)

@@ -13,7 +13,9 @@ if TYPE_CHECKING:
 
 
 def nearest(
-    checkpoint: Annotated[str, typer.Argument(help="A safetensors file, a folder, or a URL.")],
+    checkpoint: Annotated[
+        str, typer.Argument(help="A .safetensors or .gguf file, a folder, or a URL.")
+    ],
     prints: Annotated[str, typer.Argument(help="A FOLDER that `tnfn fingerprint --out` made.")],
     top: Annotated[int, typer.Option(min=1, help="How many to name.")] = 10,
     as_json: Json = False,

@@ -1,0 +1,92 @@
+"""Other formats as a folder of safetensors that everybody reads."""
+
+import json
+import os
+import shutil
+from collections.abc import Callable
+from math import prod
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from transformer_nfn.checkpoints.errors import CheckpointError
+from transformer_nfn.checkpoints.files.header import Entry, write_header
+from transformer_nfn.checkpoints.files.places import PICKLES, SINGLE, read_small_file
+from transformer_nfn.checkpoints.files.tensors import TensorFiles
+from transformer_nfn.checkpoints.opening import open_files
+from transformer_nfn.checkpoints.unpickling import unpickle
+
+#: Bytes that are in memory at a time.
+_PIECE = 2**24
+
+
+def convert(
+    source: str | Path,
+    out: str | Path,
+    *,
+    unpickled: bool = False,
+    progress: Callable[[int], None] = lambda _: None,
+) -> Path:
+    """Write a checkpoint as a folder with model.safetensors and config.json.
+
+    Args:
+        source: A GGUF or safetensors file, or a pickle of PyTorch.
+        out: A new folder, or one without weights.
+        unpickled: Whether pickles may be read, in a process of their own.
+        progress: Called with the number of tensors that are written.
+
+    Raises:
+        CheckpointError: If it cannot be read, or there are weights in `out` already.
+    """
+    home, given = Path(out), Path(source) if "://" not in str(source) else None
+    final = home / SINGLE
+    if final.exists() or any(home.glob("*.safetensors")):
+        raise CheckpointError(f"{home} has weights already; choose another --out")
+    pickled = given is not None and given.suffix in PICKLES
+    if pickled and not unpickled:
+        raise CheckpointError(
+            f"{source} is a pickle, which can run code when it is read; say --unpickle to read its "
+            f"tensors in a process of its own that runs none"
+        )
+    home.mkdir(parents=True, exist_ok=True)
+    with TemporaryDirectory(dir=home, prefix=".convert-") as work:
+        written = Path(work) / SINGLE
+        if pickled:
+            assert given is not None
+            unpickle(given, written)
+            beside = given.with_name("config.json")
+            config = read_small_file(beside) if beside.exists() else None
+        else:
+            with open_files(source) as files:
+                _write(files, written, progress)
+                config = _config_of(files)
+        if config is not None and not (home / "config.json").exists():
+            (home / "config.json").write_bytes(config)
+        os.replace(written, final)
+    return home
+
+
+def _config_of(files: TensorFiles) -> bytes | None:
+    if files.config:
+        return json.dumps(files.config, indent=2).encode()
+    beside = files.folder / "config.json"
+    return read_small_file(beside) if files.config is None and beside.exists() else None
+
+
+def _write(files: TensorFiles, out: Path, progress: Callable[[int], None]) -> None:
+    """All tensors as they are read, in the order of their bytes."""
+    entries: dict[str, Entry] = {}
+    at = 0
+    for name, entry in files.entries.items():
+        size = prod(entry.shape) * entry.dtype.itemsize
+        entries[name] = Entry(entry.dtype, entry.shape, at, at + size)
+        at += size
+    if shutil.disk_usage(out.parent).free < at:
+        raise CheckpointError(f"{out.parent.parent} has no room for {at} bytes")
+    with open(out, "xb") as target:
+        target.write(write_header(entries, {"format": "pt"}))
+        for number, name in enumerate(entries, start=1):
+            for piece in files.pieces(name, _PIECE):
+                target.write(memoryview(piece.numpy()))  # type: ignore[arg-type]
+            progress(number)
+        target.flush()
+        os.fsync(target.fileno())

@@ -1,0 +1,33 @@
+"""`tnfn convert`: other formats as safetensors."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from transformer_nfn.cli.common import Json, show
+
+
+def convert(
+    source: Annotated[
+        str, typer.Argument(help="A .gguf file, or with --unpickle a pytorch_model.bin.")
+    ],
+    out: Annotated[Path, typer.Option(help="A folder for model.safetensors and config.json.")],
+    unpickle: Annotated[
+        bool,
+        typer.Option(
+            "--unpickle",
+            help="Read a pickle, in a process of its own with limits of memory, time and disk. "
+            "Nothing of it is run; no flaw of torch is known that would, but some were.",
+        ),
+    ] = False,
+    as_json: Json = False,
+) -> None:
+    """Write a checkpoint of another format as safetensors, with the names of transformers.
+
+    Example: tnfn convert model-q8_0.gguf --out model/
+    """
+    from transformer_nfn.checkpoints import convert as converted
+
+    folder = converted(source, out, unpickled=unpickle)
+    show({"wrote": str(folder / "model.safetensors")}, as_json)

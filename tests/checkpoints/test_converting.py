@@ -1,0 +1,74 @@
+"""Other formats as safetensors: the same tensors, and no code of a pickle."""
+
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from tests.checkpoints import made
+from tests.checkpoints.gguf_files import source, write
+from tests.security.poison import poisons
+from transformer_nfn.checkpoints import Checkpoint, CheckpointError, convert
+from transformer_nfn.identity import Answer, same
+
+
+def test_gguf_becomes_a_folder_that_transformers_reads(tmp_path: Path) -> None:
+    folder = source("qwen3", tmp_path / "net")
+    seen: list[int] = []
+    out = convert(write(folder, tmp_path / "net.gguf"), tmp_path / "out", progress=seen.append)
+    ours, theirs = (load_file(home / "model.safetensors") for home in (out, folder))
+    assert all(torch.equal(ours[name], theirs[name]) for name in theirs)
+    assert seen == list(range(1, len(theirs) + 1))
+    net = made.load(out, torch.float32)
+    assert torch.equal(net.state_dict()["lm_head.weight"], theirs["lm_head.weight"])
+    assert sorted(path.name for path in out.iterdir()) == ["config.json", "model.safetensors"]
+
+
+@pytest.mark.parametrize("around", [None, "state_dict"])
+def test_a_pickle_of_torch(around: str | None, tmp_path: Path) -> None:
+    folder = made.save(made.model("gpt2"), tmp_path / "net")
+    tensors = load_file(folder / "model.safetensors")
+    tied = {**tensors, "lm_head.weight": tensors["transformer.wte.weight"]}
+    file = folder / "pytorch_model.bin"
+    torch.save({around: tied, "epoch": 3} if around else tied, file)  # noqa: TID251 - what people have
+    out = convert(file, tmp_path / "out", unpickled=True)
+    found = load_file(out / "model.safetensors")
+    assert found.keys() == tied.keys()
+    assert all(torch.equal(found[name], tied[name]) for name in tied)
+    with Checkpoint(folder / "model.safetensors") as one, Checkpoint(out) as two:
+        assert same(one, two, seed=0).answer is Answer.EQUIVALENT
+
+
+@pytest.mark.parametrize("kind", ["pickle", "torch.save", "torch.save, legacy"])
+def test_a_pickle_with_code_is_not_run(kind: str, tmp_path: Path) -> None:
+    marker = tmp_path / "marker"
+    file = tmp_path / "net.bin"
+    file.write_bytes(poisons(marker)[kind])
+    with pytest.raises(CheckpointError, match="cannot be unpickled"):
+        convert(file, tmp_path / "out", unpickled=True)
+    assert not marker.exists()
+    assert not list((tmp_path / "out").iterdir())
+
+
+def test_a_pickle_that_grows_is_stopped(tmp_path: Path) -> None:
+    """A view of one number that is as large as one likes: its copy is not."""
+    file = tmp_path / "net.bin"
+    torch.save({"a": torch.zeros(1).expand(2**33)}, file)  # noqa: TID251
+    assert file.stat().st_size < 10_000
+    with pytest.raises(CheckpointError, match="cannot be unpickled"):
+        convert(file, tmp_path / "out", unpickled=True)
+
+
+def test_what_is_refused(tmp_path: Path) -> None:
+    file = tmp_path / "net.bin"
+    torch.save([torch.zeros(2)], file)  # noqa: TID251
+    with pytest.raises(CheckpointError, match="say --unpickle"):
+        convert(file, tmp_path / "out")
+    with pytest.raises(CheckpointError, match="no tensors by name"):
+        convert(file, tmp_path / "out", unpickled=True)
+    with pytest.raises(CheckpointError, match="does not exist"):
+        convert(tmp_path / "gone.bin", tmp_path / "out", unpickled=True)
+    (tmp_path / "out" / "model.safetensors").write_bytes(b"")
+    with pytest.raises(CheckpointError, match="weights already"):
+        convert(file, tmp_path / "out", unpickled=True)
