@@ -97,7 +97,7 @@ def test_a_manifest_may_give_sizes_and_versions(tmp_path: Path) -> None:
 def test_what_is_no_source_is_refused(tmp_path: Path) -> None:
     with pytest.raises(HubError, match="does not exist"):
         paths(tmp_path / "none")
-    with pytest.raises(HubError, match="no .safetensors or .gguf files"):
+    with pytest.raises(HubError, match=r"no \.safetensors or \.gguf files"):
         paths(tmp_path)
     (tmp_path / "m.csv").write_text("name\na\n")
     with pytest.raises(HubError, match="column `path`"):
