@@ -120,6 +120,8 @@ def test_an_unknown_architecture_is_unsupported(llama: Path, tmp_path: Path) -> 
     [
         ({"llama.rope.scaling.type": "yarn"}, "positions are stretched"),
         ({"split.count": 3}, "one of several parts"),
+        ({"llama.rope.dimension_count": 4}, "only a part turns"),
+        ({"llama.attention.value_length": 16}, "heads of two sizes"),
         ({"llama.attention.head_count": 5, "attention.head_count": None}, "rows, of 5 heads"),
         ({"attention.head_count": None}, "rows, of None heads"),
         ({"llama.block_count": 7, "block_count": None}, "num_hidden_layers"),
@@ -131,6 +133,14 @@ def test_what_it_says_wrongly_is_refused(
     file = write(llama, tmp_path / "net.gguf", **settings)
     with pytest.raises(CheckpointError, match=message):
         Checkpoint(file)
+
+
+def test_a_setting_that_nobody_knows_decides_nothing(llama: Path, tmp_path: Path) -> None:
+    file = write(llama, tmp_path / "net.gguf", **{"llama.attention.scale": 3})
+    with Checkpoint(llama) as one, Checkpoint(file) as two:
+        verdict = same(one, two, seed=0)
+    assert verdict.answer is Answer.UNDECIDED
+    assert "llama.attention.scale" in verdict.reason
 
 
 def test_numbers_of_a_larger_gemma_are_not_guessed(tmp_path: Path) -> None:

@@ -30,6 +30,18 @@ _PLAIN = {
 }
 #: Bytes that are dequantised at a time where a whole tensor is asked for.
 _PIECE = 2**22
+_HEADS = "attention.head_count"
+#: Settings that make no other function of the same tensors, or are looked at by themselves.
+_HARMLESS = frozenset(
+    {
+        "context_length",
+        "vocab_size",
+        "attention.value_length",
+        "rope.dimension_count",
+        "rope.scaling.type",
+        "rope.scaling.factor",
+    }
+)
 #: Tensors that are made of settings, not weights; a stretched context needs them.
 _STRETCHED = "rope_freqs.weight"
 
@@ -145,6 +157,11 @@ def _translated(table: Gguf, stored: str, where: str) -> str:
     return f"{name.format(*numbers)}.{end}"
 
 
+def _ratio(said: Mapping[str, Any], whole: str, parts: str) -> int | None:
+    a, b = said.get(whole), said.get(parts)
+    return a // b if type(a) is int and type(b) is int and b > 0 else None
+
+
 def _heads(heads: object, rows: int, stored: str, where: str) -> int:
     if type(heads) is not int or heads < 1 or rows % (2 * heads):
         raise CheckpointError(f"{where}: {stored[:80]} has {rows} rows, of {heads!r:.40} heads")
@@ -173,6 +190,16 @@ def _config(
         raise UnsupportedError(
             f"{where}: its positions are stretched ({scaling!r:.40}); not read from GGUF yet"
         )
+    size = said.get("attention.key_length") or _ratio(said, "embedding_length", _HEADS)
+    for name in ("attention.value_length", "rope.dimension_count"):
+        if said.get(name, size) != size:
+            raise UnsupportedError(
+                f"{where}: {name} is {said[name]!r:.40} and a head has {size!r:.40}; heads of two "
+                f"sizes, and those of which only a part turns, are not read from GGUF yet"
+            )
+    # What nobody here knows goes to config.json as it is called, for `same` to be careful with.
+    known = {*table.settings.values(), *_HARMLESS}
+    config |= {own + name: value for name, value in said.items() if name not in known}
     blocks = said.get("block_count")
     if table.largest is not None and not (type(blocks) is int and blocks <= table.largest):
         raise UnsupportedError(
