@@ -23,7 +23,12 @@ from transformer_nfn.identity.matching.networks import match
 from transformer_nfn.identity.picture import plot_heads
 from transformer_nfn.identity.running.confirmation import Agreement, confirm
 from transformer_nfn.identity.running.function import run
-from transformer_nfn.identity.running.inputs import SourceAndTarget, parts_of
+from transformer_nfn.identity.running.inputs import (
+    SourceAndTarget,
+    draw_inputs,
+    fresh_seed,
+    parts_of,
+)
 from transformer_nfn.identity.running.jumps import without_jumps
 from transformer_nfn.identity.running.witness import Witness, find_witness
 from transformer_nfn.identity.verdict import Answer, Verdict, same
@@ -48,7 +53,9 @@ __all__ = [
     "changes",
     "check_element",
     "confirm",
+    "draw_inputs",
     "find_witness",
+    "fresh_seed",
     "inspect_checkpoint",
     "last_digit",
     "load_certificate",
