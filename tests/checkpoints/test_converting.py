@@ -48,7 +48,7 @@ def test_a_pickle_with_code_is_not_run(kind: str, tmp_path: Path) -> None:
     with pytest.raises(CheckpointError, match="cannot be unpickled"):
         convert(file, tmp_path / "out", unpickled=True)
     assert not marker.exists()
-    assert not list((tmp_path / "out").iterdir())
+    assert not (tmp_path / "out").exists()
 
 
 def test_a_pickle_that_grows_is_stopped(tmp_path: Path) -> None:
@@ -69,6 +69,48 @@ def test_what_is_refused(tmp_path: Path) -> None:
         convert(file, tmp_path / "out", unpickled=True)
     with pytest.raises(CheckpointError, match="does not exist"):
         convert(tmp_path / "gone.bin", tmp_path / "out", unpickled=True)
-    (tmp_path / "out" / "model.safetensors").write_bytes(b"")
-    with pytest.raises(CheckpointError, match="weights already"):
+    assert not (tmp_path / "out").exists()
+    for name in ("model.safetensors", "model.safetensors.index.json", "pytorch_model.bin"):
+        home = tmp_path / f"with {name}"
+        home.mkdir()
+        (home / name).write_bytes(b"")
+        with pytest.raises(CheckpointError, match="already"):
+            convert(file, home, unpickled=True)
+    with pytest.raises(CheckpointError, match="--out"):
+        convert(file, file, unpickled=True)
+    with pytest.raises(CheckpointError, match="one of several parts"):
+        convert(tmp_path / "pytorch_model-00001-of-00002.bin", tmp_path / "out", unpickled=True)
+
+
+def test_another_config_is_not_kept(tmp_path: Path) -> None:
+    file = write(source("qwen2", tmp_path / "net"), tmp_path / "net.gguf")
+    home = tmp_path / "out"
+    home.mkdir()
+    (home / "config.json").write_text("{}")
+    with pytest.raises(CheckpointError, match="another model's"):
+        convert(file, home)
+    assert [path.name for path in home.iterdir()] == ["config.json"]
+
+
+A = torch.zeros(2)
+
+
+@pytest.mark.parametrize(
+    ("stored", "message"),
+    [
+        ({"a": A, "sub": {"b": A}}, "inside 'sub'"),
+        ({"a": A, "layers": [A]}, "inside 'layers'"),
+        ({"model": {"a": A}, "b": A}, "beside 'model'"),
+        ({"model": {"a": A}, "ema": {"a": A}}, "another model"),
+        ({"__metadata__": A, "a": A}, None),
+        ({"a": A.to(torch.complex64)}, None),
+    ],
+)
+def test_no_tensor_is_left_out_or_unreadable(
+    stored: dict[str, object], message: str | None, tmp_path: Path
+) -> None:
+    file = tmp_path / "net.pt"
+    torch.save(stored, file)  # noqa: TID251
+    with pytest.raises(CheckpointError, match=message):
         convert(file, tmp_path / "out", unpickled=True)
+    assert not (tmp_path / "out").exists()

@@ -11,7 +11,7 @@ import torch
 import transformers
 from safetensors.torch import load_file
 
-from benchmarks.fuzzing.gguf_bytes import made, small_llama, tensor, text
+from benchmarks.fuzzing.gguf_bytes import made, setting, small_llama, tensor, text
 from benchmarks.material.families import ARCHITECTURES, quiet
 from tests.checkpoints.gguf_files import KINDS, TYPES, Type, source, write
 from transformer_nfn.checkpoints import (
@@ -21,8 +21,10 @@ from transformer_nfn.checkpoints import (
     open_files,
     rewrite,
 )
+from transformer_nfn.checkpoints.families import FAMILIES
+from transformer_nfn.checkpoints.gguf.files import _translated
+from transformer_nfn.checkpoints.gguf.header import NOT_KEPT, read_gguf_header
 from transformer_nfn.checkpoints.gguf.header import TYPES as SIZES
-from transformer_nfn.checkpoints.gguf.header import read_gguf_header
 from transformer_nfn.identity import Answer, same
 from transformer_nfn.kinship import Relation, fingerprint, kin
 
@@ -123,16 +125,73 @@ def test_an_unknown_architecture_is_unsupported(llama: Path, tmp_path: Path) -> 
         ({"llama.rope.dimension_count": 4}, "only a part turns"),
         ({"llama.attention.value_length": 16}, "heads of two sizes"),
         ({"llama.attention.head_count": 5, "attention.head_count": None}, "rows, of 5 heads"),
-        ({"attention.head_count": None}, "rows, of None heads"),
+        ({"attention.head_count": None}, r"does not say llama\.attention\.head_count"),
+        ({"attention.layer_norm_rms_epsilon": None}, "does not say"),
+        ({"llama.rope.scaling.factor": 8}, None),  # whose default is linear
+        ({"llama.rope.scaling.type": "none", "llama.rope.scaling.factor": 8}, ""),
         ({"llama.block_count": 7, "block_count": None}, "num_hidden_layers"),
     ],
 )
 def test_what_it_says_wrongly_is_refused(
-    settings: dict[str, object], message: str, llama: Path, tmp_path: Path
+    settings: dict[str, object], message: str | None, llama: Path, tmp_path: Path
 ) -> None:
     file = write(llama, tmp_path / "net.gguf", **settings)
-    with pytest.raises(CheckpointError, match=message):
+    if message:
+        with pytest.raises(CheckpointError, match=message):
+            Checkpoint(file)
+        return
+    with Checkpoint(llama) as one, Checkpoint(file) as two:
+        alike = same(one, two, seed=0).answer is Answer.SAME_TENSORS
+    assert alike == (message == "")
+
+
+def test_what_llama_cpp_takes_where_a_file_says_nothing(tmp_path: Path) -> None:
+    folder = source("qwen2", tmp_path / "net", num_key_value_heads=4)
+    file = write(folder, tmp_path / "net.gguf", **{"attention.head_count_kv": None})
+    with Checkpoint(folder) as one, Checkpoint(file) as two:
+        assert same(one, two, seed=0).answer is Answer.SAME_TENSORS
+    gemma = source("gemma3_text", tmp_path / "gemma")
+    file = write(gemma, tmp_path / "gemma.gguf", **{"attention.sliding_window": None})
+    with pytest.raises(CheckpointError, match=r"does not say gemma3\.attention\.sliding_window"):
         Checkpoint(file)
+
+
+@pytest.mark.parametrize("name", ["lm_head", "model.layers.0.self_attn.q_proj"])
+def test_names_of_transformers_are_none_of_gguf(name: str) -> None:
+    table = FAMILIES["llama"].gguf["llama"]
+    with pytest.raises(CheckpointError, match="no name of GGUF"):
+        _translated(table, f"{name}.weight", "x.gguf")
+
+
+def test_a_scale_near_zero_is_not_lost(tmp_path: Path) -> None:
+    """One less than it is -1 for all of them."""
+    folder = source("gemma", tmp_path / "net")
+    file = write(folder, tmp_path / "net.gguf")
+    content = bytearray(file.read_bytes())
+    with open_files(file) as files:
+        entry, start = files.entry("model.norm.weight"), files.shards[0][1].start
+        size = entry.end - entry.begin
+    small = struct.pack("<f", 1e-9)
+    content[start + entry.begin : start + entry.end] = small * (size // 4)
+    file.write_bytes(content)
+    with open_files(file) as files, pytest.raises(CheckpointError, match="so near 0"):
+        files.read("model.norm.weight")
+
+
+def test_other_bytes_of_the_same_numbers_are_not_the_same_bytes(tmp_path: Path) -> None:
+    """A block of zeros is one whatever its scale is."""
+    one, two = tmp_path / "a.gguf", tmp_path / "b.gguf"
+    content = bytearray(small_llama())
+    last = struct.pack("<e", 0.1) + bytes(range(16))  # of the last matrix
+    at = content.rindex(last)
+    content[at : at + 18] = struct.pack("<e", 0.0) + b"\xaa" * 16
+    one.write_bytes(content)
+    content[at + 3] = 0xBB
+    two.write_bytes(content)
+    with Checkpoint(one) as a, Checkpoint(two) as b:
+        assert same(a, b, seed=0).answer is Answer.SAME_TENSORS
+    with Checkpoint(one) as a, Checkpoint(one) as b:
+        assert same(a, b, seed=0).answer is Answer.SAME_BYTES
 
 
 def test_a_setting_that_nobody_knows_decides_nothing(llama: Path, tmp_path: Path) -> None:
@@ -194,6 +253,8 @@ HOSTILE = {
     "large": made(tensors=(tensor(shape=(2**40, 2**30)),)),
     "larger than the file": made(tensors=(tensor(shape=(2**20,)),), data=bytes(64)),
     "type of tensor": made(tensors=(tensor(kind=99),), data=bytes(32)),
+    "vector in blocks": made(tensors=(tensor(shape=(32,), kind=8),), data=bytes(34)),
+    "no number": made(settings=(setting(b"n", float("nan")),)),
     "half a block": made(tensors=(tensor(shape=(40,), kind=8),), data=bytes(64)),
     "name twice": made(tensors=(tensor(), tensor(at=32)), data=bytes(64)),
     "over another": made(tensors=(tensor(), tensor(b"b")), data=bytes(64)),
@@ -219,13 +280,23 @@ def test_a_sound_header_is_read() -> None:
         data=bytes(64),
     )
     header = read_gguf_header(io.BytesIO(content), len(content), "x.gguf")
-    assert header.settings == {"n": 1e-5, "w": None, "l": [1, -2, 3], "t": "né"}
+    assert header.settings == {"n": 1e-5, "w": NOT_KEPT, "l": [1, -2, 3], "t": "né"}
     assert list(header.tensors) == ["a", "b"]
     assert header.tensors["b"].shape == (4, 2)  # from the last axis to the first on disk
     assert header.start % 32 == 0
     for end in range(len(content) - 64):  # cut anywhere
         with pytest.raises(CheckpointError):
             read_gguf_header(io.BytesIO(content[:end]), end, "x.gguf")
+
+
+def test_lists_of_numbers_are_kept_up_to_a_limit_in_all() -> None:
+    lists = tuple(
+        text(b"l%d" % n) + struct.pack("<IIQ4096i", 9, 5, 4096, *range(4096)) for n in range(40)
+    )
+    content = made(settings=lists)
+    header = read_gguf_header(io.BytesIO(content), len(content), "x.gguf")
+    assert header.settings["l0"] == list(range(4096))
+    assert header.settings["l39"] == NOT_KEPT
 
 
 def test_a_header_that_is_too_long_is_not_read() -> None:

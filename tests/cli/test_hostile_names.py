@@ -72,6 +72,7 @@ def lines(home: Path, out: Path) -> dict[str, list[Words]]:
         "same": [[nets[0], nets[1]], [nets[0], nets[-1]], [nets[0], missing]],
         "explain": [[nets[0], "--from", nets[1]], [nets[0], "--from", missing]],
         "kin": [[nets[0], nets[1]], [nets[0], nets[-1]], [nets[0], missing]],
+        "convert": [[nets[0], "--out", out / "c"], [missing, "--out", out / "c"]],
         "reparam": [[nets[0], "--out", out / "r"], [nets[0], "--out", home / "nets"]],
         "apply": [[missing, nets[0], "--out", out / "a"], [nets[0], nets[1], "--out", out / "a"]],
         "verify": [[missing, nets[0], nets[1]], [nets[0], nets[0], nets[1]]],

@@ -2,19 +2,23 @@
 
 import json
 import os
+import re
 import shutil
 from collections.abc import Callable
 from math import prod
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from transformer_nfn.checkpoints.errors import CheckpointError
+from transformer_nfn.checkpoints.errors import CheckpointError, UnsupportedError
 from transformer_nfn.checkpoints.files.header import Entry, write_header
-from transformer_nfn.checkpoints.files.places import PICKLES, SINGLE, read_small_file
+from transformer_nfn.checkpoints.files.places import PICKLES, SINGLE, place_of, read_small_file
 from transformer_nfn.checkpoints.files.tensors import TensorFiles
 from transformer_nfn.checkpoints.opening import open_files
 from transformer_nfn.checkpoints.unpickling import unpickle
 
+#: Names of files that a loader may take for weights, and of parts of a pickle.
+_WEIGHTS = re.compile(r"\.safetensors(\.index\.json)?$|^pytorch_model.*\.bin")
+_PART = re.compile(r"-\d+-of-0*([2-9]|[1-9]\d+)\.")
 #: Bytes that are in memory at a time.
 _PIECE = 2**24
 
@@ -37,31 +41,47 @@ def convert(
     Raises:
         CheckpointError: If it cannot be read, or there are weights in `out` already.
     """
-    home, given = Path(out), Path(source) if "://" not in str(source) else None
-    final = home / SINGLE
-    if final.exists() or any(home.glob("*.safetensors")):
-        raise CheckpointError(f"{home} has weights already; choose another --out")
-    pickled = given is not None and given.suffix in PICKLES
+    home, given = Path(out), place_of(source)
+    pickled = isinstance(given, Path) and given.suffix in PICKLES
     if pickled and not unpickled:
         raise CheckpointError(
             f"{source} is a pickle, which can run code when it is read; say --unpickle to read its "
             f"tensors in a process of its own that runs none"
         )
-    home.mkdir(parents=True, exist_ok=True)
-    with TemporaryDirectory(dir=home, prefix=".convert-") as work:
-        written = Path(work) / SINGLE
-        if pickled:
-            assert given is not None
-            unpickle(given, written)
-            beside = given.with_name("config.json")
-            config = read_small_file(beside) if beside.exists() else None
-        else:
-            with open_files(source) as files:
-                _write(files, written, progress)
-                config = _config_of(files)
-        if config is not None and not (home / "config.json").exists():
-            (home / "config.json").write_bytes(config)
-        os.replace(written, final)
+    if pickled and _PART.search(given.name):
+        raise CheckpointError(f"{source} is one of several parts, of which none is a model")
+    new = not home.exists()
+    try:
+        home.mkdir(parents=True, exist_ok=True)
+        there = [path.name for path in home.iterdir() if _WEIGHTS.search(path.name)]
+    except OSError as error:
+        raise CheckpointError(f"--out {home}: {error.strerror or error}") from None
+    if there:
+        raise CheckpointError(f"{home} has {there[0]} already; choose another --out")
+    try:
+        with TemporaryDirectory(dir=home, prefix=".convert-") as work:
+            written = Path(work) / SINGLE
+            if isinstance(given, Path) and pickled:
+                unpickle(given, written)
+                beside = given.with_name("config.json")
+                config = read_small_file(beside) if beside.exists() else None
+            else:
+                with open_files(source) as files:
+                    if files.config == {}:
+                        raise UnsupportedError(f"{source}: no family has a table for this GGUF")
+                    _write(files, written, progress)
+                    config = _config_of(files)
+            TensorFiles(written).close()  # as strict with it as with a stranger's
+            target = home / "config.json"
+            if config is not None and target.exists() and target.read_bytes() != config:
+                raise CheckpointError(f"{target} is another model's; choose another --out")
+            if config is not None:
+                target.write_bytes(config)
+            os.replace(written, home / SINGLE)
+    except BaseException:
+        if new and not any(home.iterdir()):
+            home.rmdir()
+        raise
     return home
 
 
@@ -83,7 +103,8 @@ def _write(files: TensorFiles, out: Path, progress: Callable[[int], None]) -> No
     if shutil.disk_usage(out.parent).free < at:
         raise CheckpointError(f"{out.parent.parent} has no room for {at} bytes")
     with open(out, "xb") as target:
-        target.write(write_header(entries, {"format": "pt"}))
+        metadata = {"format": "pt", **files.shards[0][1].metadata}
+        target.write(write_header(entries, metadata))
         for number, name in enumerate(entries, start=1):
             for piece in files.pieces(name, _PIECE):
                 target.write(memoryview(piece.numpy()))  # type: ignore[arg-type]

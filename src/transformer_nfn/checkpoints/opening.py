@@ -14,7 +14,7 @@ def open_files(path: str | Path) -> TensorFiles:
         CheckpointError: If there is none, or it is not sound.
     """
     place = place_of(path)
-    gguf = place.suffix == ".gguf"
+    gguf = place.suffix.lower() == ".gguf"
     if isinstance(place, Path) and place.is_dir():
         gguf = any(place.glob("*.gguf")) and not any(place.glob("*.safetensors*"))
     return (GgufFiles if gguf else TensorFiles)(path)

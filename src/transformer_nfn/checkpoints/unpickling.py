@@ -10,6 +10,7 @@ import resource
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 from transformer_nfn.checkpoints.errors import CheckpointError
 from transformer_nfn.checkpoints.files.places import open_regular
@@ -64,12 +65,13 @@ def _main(source: str, out: str, size: str, seconds: str) -> None:
         sys.exit("it takes more memory than three times its size")
     except Exception as error:
         sys.exit(f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}")
-    for name in ("state_dict", "model_state_dict", "model"):  # what trainers put around it
-        if isinstance(found, dict) and isinstance(found.get(name), dict):
-            found = found[name]
+    found = _inner(found)
     if not isinstance(found, dict) or not all(isinstance(name, str) for name in found):
         sys.exit("it holds no tensors by name")
     tensors = {name: value for name, value in found.items() if isinstance(value, torch.Tensor)}
+    inside = [name for name, value in found.items() if name not in tensors and _holds(value)]
+    if inside:
+        sys.exit(f"there are tensors inside {inside[0][:80]!r} as well; nobody knows whose")
     if not tensors:
         sys.exit("it holds no tensors by name")
     if any(value.is_sparse or value.is_quantized for value in tensors.values()):
@@ -79,6 +81,28 @@ def _main(source: str, out: str, size: str, seconds: str) -> None:
         save_file({n: v.detach().clone().contiguous() for n, v in tensors.items()}, out)
     except (MemoryError, OSError, RuntimeError, ValueError) as error:
         sys.exit(f"{type(error).__name__}: {str(error)[:200]}")
+
+
+def _inner(found: Any) -> Any:
+    """The model of what a trainer stored, beside which only others' tensors may stand."""
+    for name in ("state_dict", "model_state_dict", "model"):
+        if isinstance(found, dict) and isinstance(model := found.get(name), dict):
+            others = [value for key, value in found.items() if key != name]
+            if any(_holds(value) for value in others if not isinstance(value, dict)):
+                sys.exit(f"there are tensors beside {name!r}; nobody knows whose")
+            if any(isinstance(value, dict) and value.keys() & model.keys() for value in others):
+                sys.exit(f"there is another model beside {name!r}; take one of them out")
+            return model
+    return found
+
+
+def _holds(value: Any) -> bool:
+    """Whether there are tensors in a container."""
+    if isinstance(value, dict):
+        return any(_holds(one) for one in value.values())
+    if isinstance(value, list | tuple):
+        return any(_holds(one) for one in value)
+    return type(value).__module__.startswith("torch") and hasattr(value, "numel")
 
 
 def _limit(size: int, seconds: int) -> None:

@@ -84,8 +84,10 @@ def find_files(path: Place) -> tuple[list[Place], Place | None]:
             )
         if len(found) == 1:
             return found, None
-        others: list[Place] = list(path.glob("*.gguf"))
-        if not found and not pickles and len(others) == 1:
+        others: list[Place] = sorted(path.glob("*.gguf"), key=str)
+        if others and not found and (len(others) > 1 or pickles):
+            raise CheckpointError(f"{path} has {others[0].name} and other files; name one")
+        if others and not found:
             return others, None
         raise CheckpointError(
             f"{path} has {len(found)} .safetensors files, none of them {SINGLE}, and no {INDEX}; "

@@ -10,6 +10,7 @@ from math import prod
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -30,7 +31,17 @@ _PLAIN = {
 }
 #: Bytes that are dequantised at a time where a whole tensor is asked for.
 _PIECE = 2**22
-_HEADS = "attention.head_count"
+_HEADS, _GROUPS = "attention.head_count", "attention.head_count_kv"
+#: Settings without which llama.cpp reads nothing.
+_NEEDED = (
+    "block_count",
+    "embedding_length",
+    "feed_forward_length",
+    _HEADS,
+    "attention.layer_norm_rms_epsilon",
+)
+#: Settings that say nothing where they are 0.
+_NONE = ("expert_count", "expert_used_count")
 #: Settings that make no other function of the same tensors, or are looked at by themselves.
 _HARMLESS = frozenset(
     {
@@ -40,6 +51,9 @@ _HARMLESS = frozenset(
         "rope.dimension_count",
         "rope.scaling.type",
         "rope.scaling.factor",
+        "rope.scaling.finetuned",
+        "rope.scaling.original_context_length",  # which only kinds that are refused look at
+        "tensor_data_layout",
     }
 )
 #: Tensors that are made of settings, not weights; a stretched context needs them.
@@ -60,23 +74,31 @@ class GgufFiles(TensorFiles):
         super().__init__(path)
 
     def _read_header(self, handle: File, size: int, file: Place, limit: int) -> Header:
-        header = read_gguf_header(handle, size, str(file))
-        kind, classes, table = _known(header, str(file))
-        entries = {}
+        where = str(file)
+        header = read_gguf_header(handle, size, where)
+        kind, classes, table = _known(header, where)
+        said = {} if table is None else _said(header, table, where)
+        entries: dict[str, Entry] = {}
         for stored, tensor in header.tensors.items():
-            name = stored if table is None else _translated(table, stored, str(file))
+            name = stored if table is None else _translated(table, stored, where)
+            if name in entries:
+                raise CheckpointError(f"{where} has {name[:80]!r} under two names")
             word = TYPES[tensor.type][0]
             dtype = _PLAIN.get(word, torch.float32)
+            if table is not None:
+                stem, _, end = stored.rpartition(".")
+                stem = re.sub(r"\d+", "{}", stem)
+                if stem in table.paired and end in ("weight", "bias"):
+                    heads = said[table.paired[stem]]
+                    self._heads[name] = _heads(heads, tensor.shape[0], stored, where)
+                if table.added and stem.endswith("norm"):
+                    self._added[name], dtype = table.added, torch.float32
             entries[name] = Entry(dtype, tensor.shape, tensor.begin, tensor.end)
             self._types[name], self._stored[name] = word, stored
-            if table is not None:
-                stem = re.sub(r"\d+", "{}", stored.rpartition(".")[0])
-                if stem in table.paired:
-                    heads = header.settings.get(f"{table.architecture}.{table.paired[stem]}")
-                    self._heads[name] = _heads(heads, tensor.shape[0], stored, str(file))
-                if table.added and stem.endswith("norm"):
-                    self._added[name] = table.added
-        self.config = {} if table is None else _config(header, kind, classes, table, str(file))
+        if table is None:
+            self.config = {}
+        else:
+            self.config = _config(header, said, kind, classes, table, where)
         return Header(entries, {}, header.start)
 
     def stored_name(self, name: str) -> str:
@@ -110,11 +132,18 @@ class GgufFiles(TensorFiles):
     def _values(self, name: str, flat: Tensor, rows: int) -> Tensor:
         """Numbers of the bytes of some rows."""
         entry, word = self.entry(name), self._types[name]
-        shape = (rows, *entry.shape[1:])
-        values = (
-            flat.view(entry.dtype) if word in _PLAIN else _dequantised(flat, word, str(self.path))
-        ).view(shape)
-        return values - self._added[name] if name in self._added else values
+        plain = _PLAIN.get(word)
+        found = _dequantised(flat, word, str(self.path)) if plain is None else flat.view(plain)
+        values = found.view(rows, *entry.shape[1:])
+        if name not in self._added:
+            return values
+        values = values.float()
+        moved = values - self._added[name]
+        if not torch.equal(moved + self._added[name], values):
+            raise CheckpointError(
+                f"{self.path}: {name} has scales so near 0 that they cannot be told from it"
+            )
+        return moved
 
 
 def _dequantised(flat: Tensor, word: str, where: str) -> Tensor:
@@ -128,7 +157,8 @@ def _dequantised(flat: Tensor, word: str, where: str) -> Tensor:
     if not len(flat):
         return torch.empty(0)
     kind = getattr(gguf.GGMLQuantizationType, word)
-    return torch.from_numpy(gguf.dequantize(flat.numpy(), kind))
+    with np.errstate(all="ignore"):  # what is not finite is found by those who look for it
+        return torch.from_numpy(gguf.dequantize(flat.numpy(), kind))
 
 
 def _known(header: GgufHeader, where: str) -> tuple[str, str | None, Gguf | None]:
@@ -153,13 +183,10 @@ def _translated(table: Gguf, stored: str, where: str) -> str:
                 f"{where} has {stored}: its positions are stretched for long contexts, by numbers "
                 f"that config.json says otherwise; not read from GGUF yet"
             )
+        if re.sub(r"\d+", "{}", stem) in table.tensors.values():
+            raise CheckpointError(f"{where}: {stored[:80]!r} is no name of GGUF")
         return stored  # nobody's, and said to be so
     return f"{name.format(*numbers)}.{end}"
-
-
-def _ratio(said: Mapping[str, Any], whole: str, parts: str) -> int | None:
-    a, b = said.get(whole), said.get(parts)
-    return a // b if type(a) is int and type(b) is int and b > 0 else None
 
 
 def _heads(heads: object, rows: int, stored: str, where: str) -> int:
@@ -168,39 +195,61 @@ def _heads(heads: object, rows: int, stored: str, where: str) -> int:
     return heads
 
 
-def _config(
-    header: GgufHeader, kind: str, classes: str | None, table: Gguf, where: str
-) -> dict[str, Any]:
-    """What config.json would say."""
+def _said(header: GgufHeader, table: Gguf, where: str) -> dict[str, Any]:
+    """Settings of an architecture, and what llama.cpp takes where a file says nothing."""
     own = f"{table.architecture}."
-    said: Mapping[str, Any] = {
+    said = {
         name.removeprefix(own): value
         for name, value in header.settings.items()
         if name.startswith(own)
     }
+    for name in (*_NEEDED, *table.needed):
+        if name not in said:
+            raise CheckpointError(f"{where} does not say {own}{name}")
+    said.setdefault("rope.freq_base", 1e4)
+    said.setdefault(_GROUPS, said[_HEADS])
+    whole, heads = said["embedding_length"], said[_HEADS]
+    if "attention.key_length" not in said and type(whole) is type(heads) is int and heads > 0:
+        said["attention.key_length"] = whole // heads
+    return said
+
+
+def _config(
+    header: GgufHeader,
+    said: Mapping[str, Any],
+    kind: str,
+    classes: str | None,
+    table: Gguf,
+    where: str,
+) -> dict[str, Any]:
+    """What config.json would say."""
     config: dict[str, Any] = {"model_type": kind, "architectures": [f"{classes}ForCausalLM"]}
     config |= {key: said[name] for key, name in table.settings.items() if name in said}
     if (words := header.tensors.get("token_embd.weight")) is not None:
         config["vocab_size"] = words.shape[0]
     config["tie_word_embeddings"] = "output.weight" not in header.tensors
-    scaling = said.get("rope.scaling.type", "none")
-    if scaling == "linear":
-        config["rope_scaling"] = {"rope_type": scaling, "factor": said.get("rope.scaling.factor")}
-    elif scaling != "none":
+    factor = said.get("rope.scaling.factor", 0.0)
+    # llama.cpp stretches linearly where a file does not say how, and 0 is by nothing.
+    scaling = said.get("rope.scaling.type", "linear")
+    if scaling not in ("linear", "none"):
         raise UnsupportedError(
             f"{where}: its positions are stretched ({scaling!r:.40}); not read from GGUF yet"
         )
-    size = said.get("attention.key_length") or _ratio(said, "embedding_length", _HEADS)
+    if scaling == "linear" and factor != 0:
+        config["rope_scaling"] = {"rope_type": scaling, "factor": factor}
+    size = said.get("attention.key_length")
     for name in ("attention.value_length", "rope.dimension_count"):
-        if said.get(name, size) != size:
+        if name in said and said[name] != size:
             raise UnsupportedError(
                 f"{where}: {name} is {said[name]!r:.40} and a head has {size!r:.40}; heads of two "
                 f"sizes, and those of which only a part turns, are not read from GGUF yet"
             )
     # What nobody here knows goes to config.json as it is called, for `same` to be careful with.
-    known = {*table.settings.values(), *_HARMLESS}
-    config |= {own + name: value for name, value in said.items() if name not in known}
-    blocks = said.get("block_count")
+    known = {*table.settings.values(), *_HARMLESS, *(n for n in _NONE if said.get(n) == 0)}
+    config |= {
+        f"{table.architecture}.{name}": value for name, value in said.items() if name not in known
+    }
+    blocks = said["block_count"]
     if table.largest is not None and not (type(blocks) is int and blocks <= table.largest):
         raise UnsupportedError(
             f"{where} has {blocks!r:.40} blocks; of so many GGUF does not say how scores are scaled"

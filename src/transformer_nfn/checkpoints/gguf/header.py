@@ -9,7 +9,7 @@ checked before anything is allocated for it.
 import struct
 from collections.abc import Mapping
 from dataclasses import dataclass
-from math import prod
+from math import isfinite, prod
 from typing import Any
 
 import numpy as np
@@ -23,8 +23,10 @@ MAX_TENSORS = 2**15
 MAX_SETTINGS = 2**12
 #: Strings in lists, all together; some 600,000 are words and merges of the largest vocabularies.
 MAX_STRINGS = 2**20
-#: Longest text, and longest list of numbers, that is kept. Longer ones are of the tokenizer.
-_KEPT = 2**12
+#: Longest text that is kept, and most numbers of all lists. Longer ones are of the tokenizer.
+_KEPT, _NUMBERS = 2**12, 2**14
+#: What stands for a list of words, or what is too long.
+NOT_KEPT = "(not kept)"
 _LARGEST_ALIGNMENT = 2**16
 _CHUNK = 2**20
 
@@ -129,12 +131,15 @@ class _Bytes:
         (found,) = struct.unpack(form, self.take(struct.calcsize(form)))
         return float(str(np.float32(found))) if form == "<f" else found
 
-    def text(self) -> str | None:
-        """A string; None if it is longer than is kept."""
+    def numbers(self, form: str, count: int) -> list[Any]:
+        return list(struct.unpack(f"<{count}{form[1:]}", self.take(count * struct.calcsize(form))))
+
+    def text(self) -> str:
+        """A string, if it is not longer than is kept."""
         length = self.number("<Q")
         if length > _KEPT:
             self.skip(length)
-            return None
+            return NOT_KEPT
         try:
             return self.take(length).decode()
         except UnicodeDecodeError:
@@ -189,7 +194,7 @@ def read_gguf_header(file: Readable, size: int, where: str, limit: int = MAX_HEA
 
 def _settings(given: _Bytes, count: int, where: str) -> dict[str, Any]:
     found: dict[str, Any] = {}
-    strings = MAX_STRINGS
+    strings, numbers = MAX_STRINGS, _NUMBERS
     for _ in range(count):
         name = given.text()
         if not name or name in found or not name.isprintable():
@@ -199,6 +204,8 @@ def _settings(given: _Bytes, count: int, where: str) -> dict[str, Any]:
             found[name] = given.text()
         elif kind in _SCALARS:
             found[name] = given.number(_SCALARS[kind])
+            if isinstance(found[name], float) and not isfinite(found[name]):
+                raise CheckpointError(f"{where}: {name!r:.80} is {found[name]}")
         elif kind == _LIST:
             inner, length = given.number("<I"), given.number("<Q")
             if inner == _STRING:
@@ -207,14 +214,15 @@ def _settings(given: _Bytes, count: int, where: str) -> dict[str, Any]:
                     raise CheckpointError(f"{where} has more than {MAX_STRINGS} strings in lists")
                 for _ in range(length):
                     given.skip(given.number("<Q"))
-                found[name] = None
+                found[name] = NOT_KEPT
             elif inner in _SCALARS:
                 form = _SCALARS[inner]
-                if length > _KEPT:
+                if length > numbers:
                     given.skip(length * struct.calcsize(form))
-                    found[name] = None
+                    found[name] = NOT_KEPT
                 else:
-                    found[name] = [given.number(form) for _ in range(length)]
+                    numbers -= length
+                    found[name] = given.numbers(form, length)
             else:
                 raise CheckpointError(f"{where}: {name!r:.80} is a list of type {inner}")
         else:
@@ -231,6 +239,8 @@ def _tensor(given: _Bytes, alignment: int, where: str) -> tuple[str, GgufTensor]
     if kind not in TYPES:
         raise CheckpointError(f"{where}: {name[:80]!r} has the type {kind}, which is not read")
     _, block, size = TYPES[kind]
-    if min(shape) < 1 or prod(shape) >= 2**62 or shape[-1] % block or begin % alignment:
+    vector = axes == 1 and block > 1  # of which no row could be read alone; llama.cpp has none
+    wrong = min(shape) < 1 or prod(shape) >= 2**62 or shape[-1] % block
+    if wrong or vector or begin % alignment:
         raise CheckpointError(f"{where}: {name[:80]!r} has the shape {shape}, or stands, wrongly")
     return name, GgufTensor(kind, shape, begin, begin + prod(shape) // block * size)

@@ -17,6 +17,7 @@ class Gguf:
             `transformers` has the first halves of all pairs before the second; and the setting
             that says how many heads these are.
         added: What was added to all norms' scales.
+        needed: Settings that must be there, beside those that all need.
         largest: Most blocks; larger ones have settings that llama.cpp knows by their size.
     """
 
@@ -25,4 +26,5 @@ class Gguf:
     settings: Mapping[str, str]
     paired: Mapping[str, str] = field(default_factory=dict)
     added: float = 0.0
+    needed: tuple[str, ...] = ()
     largest: int | None = None

@@ -72,6 +72,8 @@ _GGUF2 = replace(
         # Not said; llama.cpp takes the size of a head, but for the largest of them.
         "query_pre_attn_scalar": "attention.key_length",
     },
+    # Without it llama.cpp runs another graph.
+    needed=("attention.sliding_window",),
     largest=45,
 )
 
