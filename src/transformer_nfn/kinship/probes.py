@@ -46,7 +46,7 @@ def signs(label: str, *shape: int) -> Float[Tensor, "..."]:
 
     Example:
         >>> signs("example", 2, 4).tolist()
-        [[-1.0, 1.0, 1.0, -1.0], [1.0, 1.0, 1.0, 1.0]]
+        [[1.0, 1.0, -1.0, 1.0], [-1.0, -1.0, -1.0, -1.0]]
     """
     count = prod(shape)
     return (_made if count > _SMALL else _remembered)(label, shape)
