@@ -32,6 +32,7 @@ from benchmarks.forging.bases import DTYPES, FAMILIES, Bases, rng
 from benchmarks.forging.contest import Result, all_kinds, play, summary
 from benchmarks.forging.honest import HONEST
 from benchmarks.forging.pairs import Case
+from benchmarks.material.spreading import spread_over
 
 _QUICK = {"forgeries": 6, "adaptive": 1, "honest": 4}
 #: Of the verdict's inputs in the quick form, which is to be repeatable; else they are fresh.
@@ -173,13 +174,10 @@ def main() -> int:
         "honest": [k for k in chosen if k in HONEST],
     }
     record = Contest(arguments.out)
-    spawn = multiprocessing.get_context("spawn")
     seed = _QUICK_SEED if arguments.quick else None
     with ExitStack() as stack:
         home = stack.enter_context(tempfile.TemporaryDirectory())
-        many: Callable = map
-        if arguments.processes > 1:
-            many = stack.enter_context(spawn.Pool(arguments.processes)).imap_unordered
+        many = stack.enter_context(spread_over(arguments.processes))
 
         def play_all(cases: list[Case]) -> Iterable[Result]:
             return many(work_on, [(home, case, seed) for case in cases])

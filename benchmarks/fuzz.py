@@ -185,7 +185,7 @@ def main() -> int:
         home = Path(name)
         readers = {}
         for number, reader in enumerate(chosen):
-            runs = max(int(reader.runs * share), 12)
+            runs = max(int(reader.runs * share), 20)
             readers[reader.name] = run(reader, runs, options.seed, home / str(number))
             show(reader, readers[reader.name])
         for name, lines in covered(chosen, home, options.verbose).items():

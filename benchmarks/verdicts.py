@@ -20,14 +20,13 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Callable
-from contextlib import ExitStack
 from pathlib import Path
 
 import torch
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
+from benchmarks.material.spreading import spread_over
 from tests.checkpoints import made
 from transformer_nfn.checkpoints import Checkpoint, rewrite
 from transformer_nfn.identity import (
@@ -317,11 +316,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as home:
         jobs = [(home, kind, seed) for seed in range(pairs) for kind in ("equivalent", "miss")]
         results = []
-        with ExitStack() as stack:
-            many: Callable = map
-            if arguments.processes > 1:
-                spawn = multiprocessing.get_context("spawn")
-                many = stack.enter_context(spawn.Pool(arguments.processes)).imap_unordered
+        with spread_over(arguments.processes) as many:
             for done, result in enumerate(many(work_on, jobs), 1):
                 results.append(result)
                 if not result["ok"]:

@@ -8,6 +8,7 @@ from pathlib import Path
 import torch
 
 from benchmarks.descent.methods import METHODS, File
+from benchmarks.hostile import memory
 
 
 def costs(one: Path, two: Path) -> dict[str, dict[str, float]]:
@@ -19,13 +20,7 @@ def costs(one: Path, two: Path) -> dict[str, dict[str, float]]:
 def cost(name: str, one: Path, two: Path) -> dict[str, float]:
     """Of one method, here."""
     torch.set_num_threads(1)
-    before, begin = _peak(), time.perf_counter()
+    before, begin = memory("VmHWM"), time.perf_counter()
     METHODS[name](File(one), File(two))
     seconds = time.perf_counter() - begin
-    return {"seconds": seconds, "megabytes": (_peak() - before) / 1e3}
-
-
-def _peak() -> int:
-    """Of this process; ru_maxrss would be inherited from its parent."""
-    with open("/proc/self/status") as file:
-        return next(int(line.split()[1]) for line in file if line.startswith("VmHWM"))
+    return {"seconds": seconds, "megabytes": memory("VmHWM") - before}

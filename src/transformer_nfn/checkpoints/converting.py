@@ -5,16 +5,16 @@ import os
 import re
 import shutil
 from collections.abc import Callable
-from math import prod
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from transformer_nfn.checkpoints.errors import CheckpointError, UnsupportedError
-from transformer_nfn.checkpoints.files.header import Entry, write_header
+from transformer_nfn.checkpoints.files.header import laid_out, write_header
 from transformer_nfn.checkpoints.files.places import PICKLES, SINGLE, place_of, read_small_file
 from transformer_nfn.checkpoints.files.tensors import TensorFiles
 from transformer_nfn.checkpoints.opening import open_files
 from transformer_nfn.checkpoints.unpickling import unpickle
+from transformer_nfn.checkpoints.writing import out_folder, raw_bytes
 
 #: Names of files that a loader may take for weights, and of parts of a pickle.
 _WEIGHTS = re.compile(r"\.safetensors(\.index\.json)?$|^pytorch_model.*\.bin")
@@ -50,15 +50,10 @@ def convert(
         )
     if pickled and _PART.search(given.name):
         raise CheckpointError(f"{source} is one of several parts, of which none is a model")
-    new = not home.exists()
-    try:
-        home.mkdir(parents=True, exist_ok=True)
+    with out_folder(home):
         there = [path.name for path in home.iterdir() if _WEIGHTS.search(path.name)]
-    except OSError as error:
-        raise CheckpointError(f"--out {home}: {error.strerror or error}") from None
-    if there:
-        raise CheckpointError(f"{home} has {there[0]} already; choose another --out")
-    try:
+        if there:
+            raise CheckpointError(f"{home} has {there[0]} already; choose another --out")
         with TemporaryDirectory(dir=home, prefix=".convert-") as work:
             written = Path(work) / SINGLE
             if isinstance(given, Path) and pickled:
@@ -78,10 +73,6 @@ def convert(
             if config is not None:
                 target.write_bytes(config)
             os.replace(written, home / SINGLE)
-    except BaseException:
-        if new and not any(home.iterdir()):
-            home.rmdir()
-        raise
     return home
 
 
@@ -94,20 +85,16 @@ def _config_of(files: TensorFiles) -> bytes | None:
 
 def _write(files: TensorFiles, out: Path, progress: Callable[[int], None]) -> None:
     """All tensors as they are read, in the order of their bytes."""
-    entries: dict[str, Entry] = {}
-    at = 0
-    for name, entry in files.entries.items():
-        size = prod(entry.shape) * entry.dtype.itemsize
-        entries[name] = Entry(entry.dtype, entry.shape, at, at + size)
-        at += size
-    if shutil.disk_usage(out.parent).free < at:
-        raise CheckpointError(f"{out.parent.parent} has no room for {at} bytes")
+    entries = laid_out(files.entries)
+    size = max((entry.end for entry in entries.values()), default=0)
+    if shutil.disk_usage(out.parent).free < size:
+        raise CheckpointError(f"{out.parent.parent} has no room for {size} bytes")
     with open(out, "xb") as target:
         metadata = {"format": "pt", **files.shards[0][1].metadata}
         target.write(write_header(entries, metadata))
         for number, name in enumerate(entries, start=1):
             for piece in files.pieces(name, _PIECE):
-                target.write(memoryview(piece.numpy()))  # type: ignore[arg-type]
+                target.write(raw_bytes(piece))
             progress(number)
         target.flush()
         os.fsync(target.fileno())

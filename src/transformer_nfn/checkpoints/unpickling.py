@@ -6,7 +6,6 @@ work with, it runs in a process that may take so much memory, time and disk and 
 that comes back is a safetensors file, which is read as one from a stranger.
 """
 
-import resource
 import subprocess
 import sys
 from pathlib import Path
@@ -106,6 +105,8 @@ def _holds(value: Any) -> bool:
 
 
 def _limit(size: int, seconds: int) -> None:
+    import resource  # which not every system has, and only this process needs
+
     with open("/proc/self/statm") as file:  # what torch itself has taken
         now = int(file.read().split()[0]) * resource.getpagesize()
     for kind, most in (

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from transformer_nfn.checkpoints.checkpoint import Checkpoint
 from transformer_nfn.checkpoints.errors import CheckpointError
-from transformer_nfn.checkpoints.files.header import Entry, write_header
+from transformer_nfn.checkpoints.files.header import Entry, laid_out, write_header
 from transformer_nfn.checkpoints.files.places import (
     INDEX,
     SINGLE,
@@ -77,7 +77,7 @@ def rewrite(
     finals = [folder / name for name in names]
     if any(path.exists() for path in (*finals, *([folder / INDEX] if not single else []))):
         raise CheckpointError(f"{folder} has {names[0]} or an index already; choose another --out")
-    with _folder(folder), _temporaries(finals) as temporaries:
+    with out_folder(folder), _temporaries(finals) as temporaries:
         _write_all(checkpoint, changes, temporaries, added)
         if not same and checkpoint.family.in_metadata is None:  # else the file carries them
             _write_config(checkpoint, folder, config or {})
@@ -89,7 +89,7 @@ def rewrite(
 
 
 @contextmanager
-def _folder(folder: Path) -> Iterator[None]:
+def out_folder(folder: Path) -> Iterator[None]:
     """A folder to write to; if it is new and nothing came of it, it goes again."""
     new = not folder.exists()
     try:
@@ -135,7 +135,7 @@ def _write_all(
             if tuple(value.shape) != entry.shape:
                 raise AssertionError(f"{name} has shape {entry.shape}, got {tuple(value.shape)}")
             handles[number].seek(place)
-            handles[number].write(_raw(value.to(entry.dtype)))
+            handles[number].write(raw_bytes(value.to(entry.dtype)))
             missing.discard(name)
         assert not missing, missing
         for handle in handles:
@@ -150,21 +150,22 @@ def _copy(
     header = files.shards[number][1]
     entries = dict(header.entries)
     at = max((entry.end for entry in entries.values()), default=0)
-    for name, entry in added.items():
-        size = torch.Size(entry.shape).numel() * entry.dtype.itemsize
-        entries[name] = Entry(entry.dtype, entry.shape, at, at + size)
-        at += size
+    entries |= laid_out(added, at)
+    at = max((entry.end for entry in entries.values()), default=0)
     # Without new tensors the header stays as it is written, spaces and all.
-    head = write_header(entries, header.metadata) if added else _raw(files.header_bytes(number))
+    head = (
+        write_header(entries, header.metadata) if added else raw_bytes(files.header_bytes(number))
+    )
     with open(temporary, "xb") as target:
         target.write(head)
         for piece in files.data_pieces(number, _CHUNK):
-            target.write(_raw(piece))
+            target.write(raw_bytes(piece))
         target.truncate(len(head) + at)
     return entries, len(head)
 
 
-def _raw(value: Tensor) -> memoryview:
+def raw_bytes(value: Tensor) -> memoryview:
+    """A tensor as it is stored."""
     flat = value.detach().contiguous().reshape(-1).view(torch.uint8)
     return memoryview(flat.numpy())  # type: ignore[arg-type]
 

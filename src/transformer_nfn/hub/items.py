@@ -10,9 +10,10 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
+from transformer_nfn.checkpoints import SINGLES
+
 INDEX = ".safetensors.index.json"
 CONFIG = "config.json"
-_SINGLES = (".safetensors", ".gguf")
 #: Mostly of five digits; those of DeepSeek-V3 are `-00001-of-000163`.
 _SHARD = re.compile(r"-\d+-of-\d+\.safetensors$")
 
@@ -36,7 +37,7 @@ def is_piece(name: str) -> bool:
     """Whether a file may belong to a checkpoint; hidden ones are unfinished."""
     if name.startswith("."):
         return False
-    return name.endswith((*_SINGLES, INDEX)) or name == CONFIG
+    return name.endswith((*SINGLES, INDEX)) or name == CONFIG
 
 
 def items_of(folder: str, pieces: Mapping[str, Piece]) -> Iterator[Item]:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from transformer_nfn.checkpoints import (
+    SINGLES,
     Checkpoint,
     CheckpointError,
     UnsupportedError,
@@ -19,7 +20,7 @@ from transformer_nfn.kinship.digests import tensor_digest
 from transformer_nfn.kinship.fingerprinting import Fingerprint, check_choice, fingerprint
 
 _INDEX = ".safetensors.index.json"
-_ENDS = (".safetensors", ".gguf", _INDEX)
+_ENDS = (*SINGLES, _INDEX)
 _SHARD = re.compile(r"-\d+-of-\d+\.safetensors$")
 
 #: What passes outcomes on and shows how far they are.

@@ -10,7 +10,7 @@ from typing import Any, Protocol, TypeAlias, runtime_checkable
 from safetensors.torch import save_file
 from torch import Tensor
 
-from transformer_nfn.checkpoints import Checkpoint
+from transformer_nfn.checkpoints import Checkpoint, place_of, read_json_file
 
 
 @runtime_checkable
@@ -70,7 +70,7 @@ def _write(model: SavesItself | Mapping[str, Tensor], config: Config, home: Path
 
 def _table(config: Config) -> dict[str, Any]:
     if isinstance(config, str | Path):
-        return dict(json.loads(Path(config).read_text()))
+        return dict(read_json_file(place_of(config)))
     if hasattr(config, "to_dict"):
         # Through its own JSON: a dtype is no JSON, and some values only it can write.
         return dict(json.loads(config.to_json_string(use_diff=False)))

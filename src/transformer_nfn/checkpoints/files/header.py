@@ -116,6 +116,16 @@ def read_header(file: Readable, size: int, where: str, limit: int = MAX_HEADER) 
     return Header(MappingProxyType(ordered), MappingProxyType(metadata), 8 + length)
 
 
+def laid_out(entries: Mapping[str, Entry], at: int = 0) -> dict[str, Entry]:
+    """The same tensors one after the other, the first of them at some byte."""
+    found = {}
+    for name, entry in entries.items():
+        size = math.prod(entry.shape) * entry.dtype.itemsize
+        found[name] = Entry(entry.dtype, entry.shape, at, at + size)
+        at += size
+    return found
+
+
 def write_header(entries: Mapping[str, Entry], metadata: Mapping[str, str]) -> bytes:
     """Length and JSON, padded with spaces to a multiple of 8 so that tensors are aligned."""
     table: dict[str, Any] = {"__metadata__": dict(metadata)} if metadata else {}

@@ -16,7 +16,8 @@ MAX_JSON = 2 * 2**20
 MAX_SHARDS = 4096
 INDEX = "model.safetensors.index.json"
 SINGLE = "model.safetensors"
-#: Endings of files that are pickles.
+#: Endings of files with tensors, and of files that are pickles.
+SINGLES = (".safetensors", ".gguf")
 PICKLES = (".bin", ".pt", ".pth", ".ckpt", ".pkl")
 
 Place: TypeAlias = Path | RemotePath
