@@ -7,7 +7,7 @@ import torch
 from safetensors.torch import load_file
 
 from tests.checkpoints import made
-from tests.checkpoints.gguf_files import source, write
+from benchmarks.material.gguf_files import source, write
 from tests.security.poison import poisons
 from transformer_nfn.checkpoints import Checkpoint, CheckpointError, convert
 from transformer_nfn.identity import Answer, same

@@ -13,7 +13,7 @@ from safetensors.torch import load_file
 
 from benchmarks.fuzzing.gguf_bytes import made, setting, small_llama, tensor, text
 from benchmarks.material.families import ARCHITECTURES, quiet
-from tests.checkpoints.gguf_files import KINDS, TYPES, Type, source, write
+from benchmarks.material.gguf_files import KINDS, TYPES, Type, source, write
 from transformer_nfn.checkpoints import (
     Checkpoint,
     CheckpointError,

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from tests.checkpoints import made
-from tests.checkpoints.gguf_files import source, write
+from benchmarks.material.gguf_files import source, write
 from transformer_nfn.checkpoints import Checkpoint
 from transformer_nfn.identity import Answer, apply_element, random_net_element
 from transformer_nfn.testing import assert_kin, assert_same_function, assert_within, opened

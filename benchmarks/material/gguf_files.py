@@ -20,8 +20,11 @@ KINDS = {
     if kind in family.keys
 }
 Type = gguf.GGMLQuantizationType
-#: Those that the package can make, with blocks of 32 numbers or none.
-TYPES = ("F32", "F16", "BF16", "Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q8_0")
+#: Those that the package can make.
+TYPES = (
+    *("F32", "F16", "BF16", "Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q8_0", "MXFP4"),
+    *("TQ1_0", "TQ2_0"),  # of 256 numbers in a block, the others of 32 or 1
+)
 _SETTINGS = {
     "hidden_size": "embedding_length",
     "num_hidden_layers": "block_count",
@@ -62,7 +65,7 @@ def write(folder: Path, out: Path, of: str = "F32", **settings: Any) -> Path:
     Args:
         folder: The checkpoint.
         out: The file.
-        of: The type of its matrices; all else is F32.
+        of: The type of its matrices; all else is F32, and what its blocks do not fit F16.
         settings: That are written beside, or None for those that are left out.
     """
     config = json.loads((folder / "config.json").read_text())
@@ -94,6 +97,8 @@ def write(folder: Path, out: Path, of: str = "F32", **settings: Any) -> Path:
         if architecture.startswith("gemma") and stem.endswith("norm"):
             values = values + np.float32(1)
         type_ = Type[of] if values.ndim > 1 else Type.F32
+        if values.shape[-1] % gguf.GGML_QUANT_SIZES[type_][0]:
+            type_ = Type.F16
         stored = gguf.quantize(values, type_)
         writer.add_tensor(f"{names.get_name(stem)}.{end}", stored, raw_dtype=type_)
     writer.write_header_to_file()
