@@ -81,6 +81,7 @@ def write(folder: Path, out: Path, of: str = "F32", **settings: Any) -> Path:
             add(f"{architecture}.{name}", value)
     rope = config.get("rope_parameters", {})
     theta = rope.get("rope_theta", rope.get("full_attention", {}).get("rope_theta"))
+    theta = config.get("rope_theta", theta)
     writer.add_float32(f"{architecture}.rope.freq_base", theta)
     for name, value in settings.items():
         if value is not None:

@@ -6,8 +6,8 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from tests.checkpoints import made
 from benchmarks.material.gguf_files import source, write
+from tests.checkpoints import made
 from tests.security.poison import poisons
 from transformer_nfn.checkpoints import Checkpoint, CheckpointError, convert
 from transformer_nfn.identity import Answer, same

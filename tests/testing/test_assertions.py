@@ -7,8 +7,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from tests.checkpoints import made
 from benchmarks.material.gguf_files import source, write
+from tests.checkpoints import made
 from transformer_nfn.checkpoints import Checkpoint
 from transformer_nfn.identity import Answer, apply_element, random_net_element
 from transformer_nfn.testing import assert_kin, assert_same_function, assert_within, opened

@@ -1,6 +1,8 @@
 """Same function or not: verdicts with certificates and witnesses."""
 
 from transformer_nfn.identity.applying import apply_element
+from transformer_nfn.identity.causes.apart import moved_tensors
+from transformer_nfn.identity.causes.finding import Cause, find_cause
 from transformer_nfn.identity.comparing.rounding import unit_roundoff
 from transformer_nfn.identity.elements.acting import canonical_block
 from transformer_nfn.identity.elements.applying import changes
@@ -39,6 +41,7 @@ __all__ = [
     "Agreement",
     "Answer",
     "BlockHealth",
+    "Cause",
     "ElementError",
     "Inspection",
     "NetElement",
@@ -54,12 +57,14 @@ __all__ = [
     "check_element",
     "confirm",
     "draw_inputs",
+    "find_cause",
     "find_witness",
     "fresh_seed",
     "inspect_checkpoint",
     "last_digit",
     "load_certificate",
     "match",
+    "moved_tensors",
     "parts_of",
     "plot_heads",
     "random_net_element",

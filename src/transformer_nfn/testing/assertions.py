@@ -6,7 +6,15 @@ from math import exp
 from torch import Tensor
 
 from transformer_nfn.checkpoints import Checkpoint
-from transformer_nfn.identity import Verdict, draw_inputs, fresh_seed, run, same
+from transformer_nfn.identity import (
+    Verdict,
+    draw_inputs,
+    find_cause,
+    fresh_seed,
+    moved_tensors,
+    run,
+    same,
+)
 from transformer_nfn.kinship import LEVEL, Kin, Relation, kin
 from transformer_nfn.testing.models import Config, Model, opened
 
@@ -37,6 +45,7 @@ def assert_same_function(
     config_first: Config = None,
     config_second: Config = None,
     seed: int | None = None,
+    moved: bool = False,
 ) -> Verdict:
     """Two models compute the same, whatever coordinates their weights are in.
 
@@ -49,18 +58,29 @@ def assert_same_function(
         config_first: Of the first, where it is tensors.
         config_second: Of the second.
         seed: Of the inputs on which both are run; fresh ones if None.
+        moved: Whether numbers must differ, beyond rounding: a rotation that did nothing changes
+            no function either.
 
     Raises:
-        AssertionError: If they do not, or it cannot be decided.
+        AssertionError: If they do not, or it cannot be decided; or nothing moved that should.
     """
     with opened(first, config_first) as one, opened(second, config_second) as two:
         verdict = same(one, two, seed=seed)
+        cause = None if verdict.answer.same_function else find_cause(one, two)
+        still = moved and verdict.answer.same_function and not moved_tensors(one, two)
+    if still:
+        raise AssertionError(
+            "nothing moved: all tensors have the same numbers, up to rounding; what should have "
+            "changed them did not run, or not on this model"
+        )
     if not verdict.answer.same_function:
         lines = [f"not the same function: {verdict.answer.value}", verdict.reason]
         if verdict.where is not None:
             lines.append(f"the first place that differs: {verdict.where}")
         if verdict.witness is not None:
             lines.append(f"an input on which they differ: {verdict.witness}")
+        if cause is not None:
+            lines += [f"the cause is {cause.name}: {cause.says}", cause.evidence]
         lines.append(f"again with the same inputs: seed={verdict.seed}")
         raise AssertionError("\n  ".join(lines))
     return verdict

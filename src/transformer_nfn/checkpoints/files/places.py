@@ -90,6 +90,11 @@ def find_files(path: Place) -> tuple[list[Place], Place | None]:
             raise CheckpointError(f"{path} has {others[0].name} and other files; name one")
         if others and not found:
             return others, None
+        if pickles and not found:
+            raise CheckpointError(
+                f"{path} has no .safetensors file, only a pickle; make one of it with "
+                f"`tnfn convert {pickles[0]} --unpickle --out FOLDER`"
+            )
         raise CheckpointError(
             f"{path} has {len(found)} .safetensors files, none of them {SINGLE}, and no {INDEX}; "
             f"name one"

@@ -138,6 +138,11 @@ class TensorFiles(Closing):
         """All of them."""
         return {name: entry for name, (_, entry) in self._where.items()}
 
+    @property
+    def shard_of(self) -> Mapping[str, int]:
+        """The number of the file that each tensor is in."""
+        return {name: number for name, (number, _) in self._where.items()}
+
     def float_dtypes(self, *, first_shard: bool = False) -> set[torch.dtype]:
         """How numbers with a fraction are stored, in all files or in the first of them."""
         return {
@@ -246,11 +251,14 @@ class OtherNumbers(TensorFiles):
 
     Args:
         files: As they are stored.
+        entries: Tensors that have another dtype, or fewer rows.
     """
 
-    def __init__(self, files: TensorFiles) -> None:
+    def __init__(self, files: TensorFiles, entries: Mapping[str, Entry] | None = None) -> None:
         self.__dict__.update(files.__dict__)
         self.as_stored = files
+        if entries:
+            self._where = {n: (i, entries.get(n, entry)) for n, (i, entry) in self._where.items()}
 
     def read(self, name: str) -> Tensor:
         """A tensor."""

@@ -1,5 +1,7 @@
 """`tnfn same`: are two checkpoints the same function?"""
 
+from dataclasses import asdict
+from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -30,7 +32,13 @@ if TYPE_CHECKING:
     from transformer_nfn.identity import Verdict
 
 #: Exit codes of `tnfn same`; 1 and 2 are errors, of a file and of the command line.
-DIFFERENT, UNDECIDED = 3, 4
+DIFFERENT, UNDECIDED, NOTHING_MOVED = 3, 4, 5
+
+
+class Expected(StrEnum):
+    """What should have happened to the second."""
+
+    MOVED = "moved"
 
 
 def same(
@@ -49,18 +57,24 @@ def same(
     options_first: OptionsFirst = None,
     options_second: OptionsSecond = None,
     seed: Seed = None,
+    expect: Annotated[
+        Expected | None,
+        typer.Option(help="Fail if nothing moved: a rotation that did not run is the same too."),
+    ] = None,
     as_json: Json = False,
 ) -> None:
     """Decide whether two checkpoints are the same function, and by which change of coordinates.
 
     Answers: identical bytes, same tensors, equivalent (with a certificate), equivalent by products,
-    different (with an input that shows it), not decided. Exit code 0 for the same function, 3 for a
-    different one, 4 if not decided, 1 if a file cannot be read. Two LoRA adapters, as PEFT stores
-    them, are compared by their products.
+    different (with an input that shows it, and the usual mistake that explains it, if one does),
+    not decided. Exit code 0 for the same function, 3 for a different one, 4 if not decided, 5 if
+    nothing moved that should, 1 if a file cannot be read. Two LoRA adapters, as PEFT stores them,
+    are compared by their products.
 
     Example: tnfn same a.safetensors b/ --certificate g.safetensors
     """
     from transformer_nfn.checkpoints import CheckpointError
+    from transformer_nfn.identity import find_cause, moved_tensors
     from transformer_nfn.identity import same as decide
 
     check_writable(certificate, (".safetensors",))
@@ -68,18 +82,27 @@ def same(
     if adapters.are_adapters(first, second):
         if certificate is not None or plot is not None:
             raise CheckpointError("of adapters there is neither a certificate nor a picture")
+        if expect is not None:
+            raise CheckpointError("of adapters nobody says what moved; leave --expect out")
         _end(adapters.compare(first, second, seed, quiet=as_json), {}, as_json)
         return
     configs, settings = (config_first, config_second), (options, options_first, options_second)
     with open_two((first, second), configs, settings, family) as (ours, theirs):
         with Blocks(ours.blocks, "blocks compared", disable=as_json) as progress:
             verdict = decide(ours, theirs, progress, seed=seed)
+        cause = moved = None
+        if not verdict.answer.same_function:
+            cause = find_cause(ours, theirs)
+        elif expect is not None:
+            moved = len(moved_tensors(ours, theirs))
         written = certificate and _certify(verdict, ours, theirs, certificate)
     if plot is not None and verdict.distances:
         from transformer_nfn.identity import plot_heads
 
         plot_heads(verdict.distances, plot, ours.path.name, theirs.path.name)
-    more = {}
+    more: dict[str, Any] = {"cause": cause and asdict(cause)}
+    if expect is not None:
+        more["moved_tensors"] = moved
     if certificate is not None:
         more["certificate"] = str(written) if written else None
     if plot is not None:
@@ -91,6 +114,9 @@ def _end(verdict: "Verdict", more: dict[str, Any], as_json: bool) -> None:
     """Show a verdict, and end with its exit code."""
     figures = facts(verdict) | more
     show({name: value for name, value in figures.items() if as_json or value is not None}, as_json)
+    if more.get("moved_tensors") == 0:
+        say("nothing moved: what should have changed the weights did not run", err=True)
+        raise typer.Exit(NOTHING_MOVED)
     if not verdict.answer.same_function:
         raise typer.Exit(DIFFERENT if verdict.answer.value == "different" else UNDECIDED)
 
