@@ -25,8 +25,17 @@ from transformer_nfn.checkpoints.family import (
 from transformer_nfn.checkpoints.files.closing import Closing
 from transformer_nfn.checkpoints.files.places import Place
 from transformer_nfn.checkpoints.files.stored import StoredTensors
+from transformer_nfn.checkpoints.files.tensors import SomeTensors
 from transformer_nfn.checkpoints.layout import outputs, pack, stored_names, unpack
 from transformer_nfn.checkpoints.opening import open_files
+from transformer_nfn.checkpoints.parts import (
+    BODY,
+    ENCODER,
+    body_of,
+    encoder_of,
+    settings_of,
+    tower_of,
+)
 from transformer_nfn.checkpoints.settings.keys import read_settings
 from transformer_nfn.checkpoints.settings.values import Settings
 from transformer_nfn.space import Inputs, NormPlace, StreamKind, WeightBatch, Words
@@ -77,9 +86,11 @@ class Checkpoint(Closing):
         inner: It is the encoder of another, and only that reads what it gives.
         config_given: The config.json that was named when it was opened, if one was.
         options: Settings that came before those of the config.
+        only: The part of the model that it is; None for the whole.
     """
 
     inner = False
+    only: str | None = None
 
     def __init__(
         self,
@@ -88,6 +99,7 @@ class Checkpoint(Closing):
         config: str | Path | None = None,
         options: Mapping[str, Any] | None = None,
         family: Family | None = None,
+        only: str | None = None,
     ) -> None:
         """Open a file, an index, or a folder; only headers and the config are read.
 
@@ -96,17 +108,21 @@ class Checkpoint(Closing):
             config: A config.json; that of the same folder if None.
             options: Settings that come before those of the config.
             family: What it is; found by the names of its tensors if None.
+            only: A part of the model, see `parts`; the rest is not looked at.
 
         Raises:
             CheckpointError: If it is not sound, of no family we know, or lacks a setting.
         """
-        self.config_given, self.options = config, dict(options or {})
+        self.config_given, self.options, self.only = config, dict(options or {}), only
         self.files = open_files(path)
         try:
             given = dict(options or {})
+            self.files = tower_of(self.files, only)
             names = self.files.entries
+            if only == ENCODER and family is None:
+                family = encoder_of(names, str(path))
             self.family, self.prefix, kinds = recognise(names, str(path), family)
-            stated = read_config(self.files, self.family, config)
+            stated = settings_of(read_config(self.files, self.family, config), self.family, only)
             self.config = {**stated, **given}
             if self.family.in_metadata is None:  # several families may have such names
                 said = self.config.get("model_type")
@@ -115,6 +131,8 @@ class Checkpoint(Closing):
             agreement.check_options(given, stated, self.family, kind)
             self._stated = bool(stated)
             self._read(kind)
+            if only in (BODY, ENCODER):
+                self._leave_out(only)
         except BaseException:
             self.files.close()
             raise
@@ -142,6 +160,33 @@ class Checkpoint(Closing):
             self._encoder = encoder
         self._check()
 
+    def _leave_out(self, only: str) -> None:
+        """All that is not of a part: heads, or what belongs to the decoder."""
+        if only == ENCODER:
+            stem = self.prefix + self.family.block.partition(".")[0]
+            kept = {name for name in self.files if name.startswith(stem)} | self.owned
+        else:
+            kept = set(self.files) - self.head_tensors
+            self.family = body_of(self.family)
+        self.files = SomeTensors(self.files, kept)
+        for name, value in vars(Checkpoint).items():
+            if isinstance(value, cached_property):
+                self.__dict__.pop(name, None)
+
+    @property
+    def head_tensors(self) -> set[str]:
+        """What heads and poolers have for themselves."""
+        heads = (name for head in self.heads.values() for name in (head.own, head.bias) if name)
+        named = {*heads, *self.others} - {*self.unknown, *self._beside}
+        return named & set(self.files)
+
+    def body(self) -> "Checkpoint":
+        """The same without heads and poolers: it gives hidden states."""
+        body = copy.copy(self)
+        body.only = BODY
+        body._leave_out(BODY)
+        return body
+
     @property
     def encoder(self) -> "Checkpoint | None":
         """The network whose last stream the blocks read as well."""
@@ -159,7 +204,7 @@ class Checkpoint(Closing):
         agreement.check_refused(self.files, self.family, self.prefix)
         agreement.check_tables_of_distances(self.files, self._shared, self.settings.heads)
         agreement.check_owned(self.files, self.family, stem, self._block_tensors | self._shared)
-        if "model_type" not in self.options:  # else the user knows better than the config
+        if "model_type" not in self.options and self.only is None:  # else the user knows better
             agreement.check_architectures(self.config, self._keys, str(self.path))
         owned = self._block_tensors | self._norm_tensors | set(self.writers)
         agreement.check_prefixes(self.files, self.family, self.prefix, owned)
@@ -383,7 +428,7 @@ class Checkpoint(Closing):
 
     @property
     def _architectures(self) -> list[str]:
-        names = self.config.get("architectures")
+        names = self.config.get("architectures") if self.only is None else None
         return [n for n in names if isinstance(n, str)] if isinstance(names, list) else []
 
     def _reads_pooled(self, name: str) -> bool:

@@ -45,6 +45,14 @@ OptionsFirst = Annotated[
 OptionsSecond = Annotated[
     list[str] | None, typer.Option("--set-second", metavar="NAME=VALUE", help="For the second.")
 ]
+Only = Annotated[
+    str | None,
+    typer.Option(
+        metavar="PART",
+        help="Only a part of both: `body` without heads and poolers, `encoder`, or a tower by what "
+        "its names begin with, such as vision_model.",
+    ),
+]
 Seed = Annotated[
     int | None,
     typer.Option(
@@ -61,6 +69,7 @@ def open_checkpoint(
     config: str | None = None,
     options: list[str] | None = None,
     family: str | None = None,
+    only: str | None = None,
 ) -> Any:
     """An open `Checkpoint`, to be used in a `with`."""
     from transformer_nfn.checkpoints import Checkpoint, load_family, parse_option
@@ -70,6 +79,7 @@ def open_checkpoint(
         config=config,
         options=dict(map(parse_option, options or [])),
         family=load_family(family) if family is not None else None,
+        only=only,
     )
 
 
@@ -79,12 +89,13 @@ def open_two(
     configs: tuple[str | None, str | None],
     options: tuple[list[str] | None, list[str] | None, list[str] | None],
     family: str | None,
+    only: str | None = None,
 ) -> Iterator[tuple[Any, Any]]:
     """Two open `Checkpoint`s; the first of the options are for both."""
     every, *each = (some or [] for some in options)
     with (
-        open_checkpoint(paths[0], configs[0], [*every, *each[0]], family) as ours,
-        open_checkpoint(paths[1], configs[1], [*every, *each[1]], family) as theirs,
+        open_checkpoint(paths[0], configs[0], [*every, *each[0]], family, only) as ours,
+        open_checkpoint(paths[1], configs[1], [*every, *each[1]], family, only) as theirs,
     ):
         yield ours, theirs
 

@@ -1,6 +1,7 @@
 """Same function or not: verdicts with certificates and witnesses."""
 
 from transformer_nfn.identity.applying import apply_element
+from transformer_nfn.identity.bodies import compare_bodies
 from transformer_nfn.identity.causes.apart import moved_tensors
 from transformer_nfn.identity.causes.finding import Cause, find_cause
 from transformer_nfn.identity.comparing.rounding import unit_roundoff
@@ -55,6 +56,7 @@ __all__ = [
     "canonical_block",
     "changes",
     "check_element",
+    "compare_bodies",
     "confirm",
     "draw_inputs",
     "find_cause",

@@ -8,6 +8,7 @@ from torch import Tensor
 from transformer_nfn.checkpoints import Checkpoint
 from transformer_nfn.identity import (
     Verdict,
+    compare_bodies,
     draw_inputs,
     find_cause,
     fresh_seed,
@@ -46,6 +47,7 @@ def assert_same_function(
     config_second: Config = None,
     seed: int | None = None,
     moved: bool = False,
+    only: str | None = None,
 ) -> Verdict:
     """Two models compute the same, whatever coordinates their weights are in.
 
@@ -60,12 +62,13 @@ def assert_same_function(
         seed: Of the inputs on which both are run; fresh ones if None.
         moved: Whether numbers must differ, beyond rounding: a rotation that did nothing changes
             no function either.
+        only: A part of both, "body" without heads, "encoder", or a tower such as "vision_model".
 
     Raises:
         AssertionError: If they do not, or it cannot be decided; or nothing moved that should.
     """
-    with opened(first, config_first) as one, opened(second, config_second) as two:
-        verdict = same(one, two, seed=seed)
+    with opened(first, config_first, only) as one, opened(second, config_second, only) as two:
+        verdict = compare_bodies(one, two, same(one, two, seed=seed))
         cause = None if verdict.answer.same_function else find_cause(one, two)
         still = moved and verdict.answer.same_function and not moved_tensors(one, two)
     if still:
@@ -120,6 +123,7 @@ def assert_within(
     config_first: Config = None,
     config_second: Config = None,
     seed: int | None = None,
+    only: str | None = None,
 ) -> Closeness:
     """The outputs of two models agree within a tolerance on drawn inputs.
 
@@ -133,12 +137,13 @@ def assert_within(
         config_first: Of the first, where it is tensors.
         config_second: Of the second.
         seed: Of the inputs; fresh ones if None.
+        only: A part of both, as in `assert_same_function`.
 
     Raises:
         AssertionError: If they do not, or one has outputs that the other has not.
     """
     seed = fresh_seed() if seed is None else seed
-    with opened(first, config_first) as one, opened(second, config_second) as two:
+    with opened(first, config_first, only) as one, opened(second, config_second, only) as two:
         found = _closeness(one, two, seed)
     if not found.largest <= tolerance:  # NaN is not either
         worst = max(found.outputs, key=lambda name: found.outputs[name])

@@ -27,13 +27,14 @@ Config: TypeAlias = Any
 
 
 @contextmanager
-def opened(model: Model, config: Config = None) -> Iterator[Checkpoint]:
+def opened(model: Model, config: Config = None, only: str | None = None) -> Iterator[Checkpoint]:
     """A model as a checkpoint.
 
     Args:
         model: A path or URL, an open checkpoint, a model of `transformers`, or tensors by the names
             that it has for them.
         config: Of the tensors; or another than that beside a path.
+        only: A part of the model; of an open checkpoint what it was opened with.
 
     Raises:
         TypeError: If it is none of these, or tensors come without a config.
@@ -43,12 +44,12 @@ def opened(model: Model, config: Config = None) -> Iterator[Checkpoint]:
     elif isinstance(model, str | Path):
         given = config if isinstance(config, str | Path) else None
         options = None if given is not None or config is None else _table(config)
-        with Checkpoint(model, config=given, options=options) as checkpoint:
+        with Checkpoint(model, config=given, options=options, only=only) as checkpoint:
             yield checkpoint
     else:
         with TemporaryDirectory() as home:
             _write(model, config, Path(home))
-            with Checkpoint(home) as checkpoint:
+            with Checkpoint(home, only=only) as checkpoint:
                 yield checkpoint
 
 

@@ -112,6 +112,11 @@ def recognise(
         kinds = (kind for f in alike for kind in f.model_types)
         return family, prefix, tuple(sorted(kinds))
     some = ", ".join(sorted(names)[:3])
+    if given is None and (encoders := encoders_in(names)):
+        raise UnsupportedError(
+            f"{where} has only the encoder of an encoder-decoder ({encoders[0].name}); say "
+            f"--only encoder"
+        )
     if given is not None:
         raise CheckpointError(
             f"{where} is no {given.name}: it has not all of {', '.join(given.probes)}; its tensors "
@@ -121,6 +126,12 @@ def recognise(
         f"{where} is of no family we know (`tnfn families` lists them); its tensors are called "
         f"{some[:200]}, …;{nearest(names)}"
     )
+
+
+def encoders_in(names: Collection[str]) -> list[Family]:
+    """Encoders of encoder-decoders that a file with such names has, alone or with its decoder."""
+    encoders = [family.encoder for family in FAMILIES.values() if family.encoder is not None]
+    return [family for family, _ in _fitting(encoders, names)]
 
 
 def nearest(names: Collection[str]) -> str:

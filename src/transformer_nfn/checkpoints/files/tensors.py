@@ -5,7 +5,7 @@ asked for, and a file that shrinks meanwhile is an error and not a crash.
 """
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -47,9 +47,11 @@ class TensorFiles(Closing):
         deadline: When to read no more, by `time.monotonic`; None for never.
         values: Whether its numbers are weights, not how far these may be off.
         config: What its config.json would say, where the file says so itself.
+        whole: Whether these are all tensors of its files.
     """
 
     config: dict[str, Any] | None = None
+    whole: bool = True
     values: bool = True
     largest_read: int | None = None
     deadline: float | None = None
@@ -267,3 +269,18 @@ class OtherNumbers(TensorFiles):
     def slice(self, name: str, first: int, last: int) -> Tensor:  # and rows and chunks by it
         """The rows from `first` to before `last`."""
         return self.as_stored.slice(name, first, last)
+
+
+class SomeTensors(OtherNumbers):
+    """Some tensors of open files.
+
+    Args:
+        files: As they are stored.
+        names: Which of them.
+    """
+
+    whole = False
+
+    def __init__(self, files: TensorFiles, names: Collection[str]) -> None:
+        super().__init__(files)
+        self._where = {name: where for name, where in self._where.items() if name in names}

@@ -13,6 +13,7 @@ from transformer_nfn.cli.checkpoints import (
     ConfigFirst,
     ConfigSecond,
     FamilyFile,
+    Only,
     Options,
     OptionsFirst,
     OptionsSecond,
@@ -57,6 +58,7 @@ def same(
     options_first: OptionsFirst = None,
     options_second: OptionsSecond = None,
     seed: Seed = None,
+    only: Only = None,
     expect: Annotated[
         Expected | None,
         typer.Option(help="Fail if nothing moved: a rotation that did not run is the same too."),
@@ -74,22 +76,24 @@ def same(
     Example: tnfn same a.safetensors b/ --certificate g.safetensors
     """
     from transformer_nfn.checkpoints import CheckpointError
-    from transformer_nfn.identity import find_cause, moved_tensors
+    from transformer_nfn.identity import compare_bodies, find_cause, moved_tensors
     from transformer_nfn.identity import same as decide
 
     check_writable(certificate, (".safetensors",))
     check_picture(plot)
+    if only is not None and certificate is not None:
+        raise CheckpointError("a certificate is of whole models, not of --only a part")
     if adapters.are_adapters(first, second):
         if certificate is not None or plot is not None:
             raise CheckpointError("of adapters there is neither a certificate nor a picture")
-        if expect is not None:
-            raise CheckpointError("of adapters nobody says what moved; leave --expect out")
+        if expect is not None or only is not None:
+            raise CheckpointError("of adapters there are no parts; leave --expect and --only out")
         _end(adapters.compare(first, second, seed, quiet=as_json), {}, as_json)
         return
     configs, settings = (config_first, config_second), (options, options_first, options_second)
-    with open_two((first, second), configs, settings, family) as (ours, theirs):
+    with open_two((first, second), configs, settings, family, only) as (ours, theirs):
         with Blocks(ours.blocks, "blocks compared", disable=as_json) as progress:
-            verdict = decide(ours, theirs, progress, seed=seed)
+            verdict = compare_bodies(ours, theirs, decide(ours, theirs, progress, seed=seed))
         cause = moved = None
         if not verdict.answer.same_function:
             cause = find_cause(ours, theirs)

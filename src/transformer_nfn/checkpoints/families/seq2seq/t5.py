@@ -84,6 +84,8 @@ def _as_deep(config: Mapping[str, Any], blocks: int) -> None:
         raise CheckpointError(f"{_DEPTHS[0]} is {said!r:.40}, the decoder has {blocks} blocks")
 
 
+#: An encoder by itself says that it is none.
+_SAYS = "is_encoder_decoder"
 _KEYS = Keys(
     fixed={"norm": "rms", "groups": None, "causal": False, "tied": True},
     matter=(
@@ -98,7 +100,7 @@ _KEYS = Keys(
     supported={
         "relative_attention_max_distance": 128,
         "is_causal": ABSENT,  # it would be of both networks
-        "is_encoder_decoder": True,
+        _SAYS: True,
         "is_decoder": False,
     },
     sizes={
@@ -115,6 +117,11 @@ _KEYS = Keys(
     # They make the inputs of the decoder themselves, or give what the encoder made.
     refused=("Classification", "ForQuestionAnswering", "Model"),
     harmless=frozenset(_HARMLESS.split()),
+)
+_ENCODER_KEYS = replace(
+    _KEYS,
+    supported={key: value for key, value in _KEYS.supported.items() if key != _SAYS},
+    harmless=_KEYS.harmless | {_SAYS},
 )
 _DECODER_KEYS = replace(
     _KEYS,
@@ -171,7 +178,7 @@ def _gated_mlp(number: int) -> tuple[Matrix, ...]:
 
 _ENCODER = Family(
     name="t5-encoder",
-    keys={"t5": _KEYS},
+    keys={"t5": _ENCODER_KEYS},
     prefixes=("",),
     probes=("encoder.block.0.layer.1.DenseReluDense.wi.weight",),
     block="encoder.block.{}.",
@@ -211,7 +218,7 @@ T5 = replace(
 _GATED_ENCODER = replace(
     _ENCODER,
     name="t5-gated-encoder",
-    keys=_of_gated(_KEYS),
+    keys=_of_gated(_ENCODER_KEYS),
     probes=("encoder.block.0.layer.1.DenseReluDense.wi_0.weight",),
     block_of=_gated,
     matrices=(*_ENCODER.matrices[:4], *_gated_mlp(1)),
