@@ -24,6 +24,7 @@ from transformer_nfn.cli.checkpoints import (
     open_two,
 )
 from transformer_nfn.cli.common import Json, show
+from transformer_nfn.cli.evidence import Bom, Card, check_evidence, write_evidence
 from transformer_nfn.cli.terminal import say
 
 if TYPE_CHECKING:
@@ -63,6 +64,8 @@ def same(
         Expected | None,
         typer.Option(help="Fail if nothing moved: a rotation that did not run is the same too."),
     ] = None,
+    bom: Bom = None,
+    card: Card = None,
     as_json: Json = False,
 ) -> None:
     """Decide whether two checkpoints are the same function, and by which change of coordinates.
@@ -76,18 +79,22 @@ def same(
     Example: tnfn same a.safetensors b/ --certificate g.safetensors
     """
     from transformer_nfn.checkpoints import CheckpointError
+    from transformer_nfn.evidence import Bond
     from transformer_nfn.identity import compare_bodies, find_cause, moved_tensors
     from transformer_nfn.identity import same as decide
 
     check_writable(certificate, (".safetensors",))
     check_picture(plot)
-    if only is not None and certificate is not None:
-        raise CheckpointError("a certificate is of whole models, not of --only a part")
+    check_evidence(bom, card)
+    if only is not None and (certificate or bom or card):
+        raise CheckpointError("a certificate or bill is of whole models, not of --only a part")
     if adapters.are_adapters(first, second):
         if certificate is not None or plot is not None:
             raise CheckpointError("of adapters there is neither a certificate nor a picture")
         if expect is not None or only is not None:
             raise CheckpointError("of adapters there are no parts; leave --expect and --only out")
+        if bom is not None or card is not None:
+            raise CheckpointError("--bom and --card are of whole models, not of adapters")
         _end(adapters.compare(first, second, seed, quiet=as_json), {}, as_json)
         return
     configs, settings = (config_first, config_second), (options, options_first, options_second)
@@ -100,6 +107,16 @@ def same(
         elif expect is not None:
             moved = len(moved_tensors(ours, theirs))
         written = certificate and _certify(verdict, ours, theirs, certificate)
+        same_function = verdict.answer.same_function
+        write_evidence(
+            (theirs, ours),
+            Bond.ANCESTOR if same_function else Bond.NONE,
+            f"{'consistent with' if same_function else 'not seen'}: it computes what "
+            f"{ours.path.name} does ({verdict.answer.value}); which came first is not measured",
+            facts(verdict),
+            bom,
+            card,
+        )
     if plot is not None and verdict.distances:
         from transformer_nfn.identity import plot_heads
 

@@ -18,9 +18,11 @@ from transformer_nfn.cli.checkpoints import (
     open_two,
 )
 from transformer_nfn.cli.common import Json
+from transformer_nfn.cli.evidence import Bom, Card, check_evidence, write_evidence
 from transformer_nfn.cli.terminal import say, say_json
 
 if TYPE_CHECKING:
+    from transformer_nfn.checkpoints import Checkpoint
     from transformer_nfn.kinship import BlockKin, Count, Disguise, Kin
 
 #: Exit codes of `tnfn kin`; 1 and 2 are errors, of a file and of the command line.
@@ -50,6 +52,8 @@ def kin(
     family: FamilyFile = None,
     options_first: OptionsFirst = None,
     options_second: OptionsSecond = None,
+    bom: Bom = None,
+    card: Card = None,
     as_json: Json = False,
 ) -> None:
     """Ask whether one checkpoint comes from another, or both from one start, with a p-value.
@@ -74,6 +78,9 @@ def kin(
     from transformer_nfn.kinship import kin as ask
 
     check_picture(plot)
+    check_evidence(bom, card)
+    if units is not None and (bom or card):
+        raise typer.BadParameter("needs networks of a known family", param_hint="--bom, --card")
     hidden = None
     if units is not None:
         if disguised:
@@ -91,9 +98,10 @@ def kin(
                 with Blocks(ours.blocks + encoder, "blocks compared", disable=as_json) as progress:
                     found = ask(ours, theirs, progress)
                 hidden = in_disguise(ours, theirs) if disguised else None
+                _write_evidence(found, ours, theirs, bom, card)
                 names = ours.path.name, theirs.path.name
         except UnsupportedError as error:
-            if family is not None or disguised:
+            if family is not None or disguised or bom or card:
                 raise
             say(str(error), err=True)
             with open_files(first) as one, open_files(second) as two:
@@ -116,6 +124,34 @@ def kin(
         raise typer.Exit(UNRELATED)
     if found.relation is Relation.NOT_COMPARABLE:
         raise typer.Exit(NOT_COMPARABLE)
+
+
+def _write_evidence(
+    found: "Kin",
+    ours: "Checkpoint",
+    theirs: "Checkpoint",
+    bom: Path | None,
+    card: Path | None,
+) -> None:
+    """The second may be where the first comes from; the other way round if that is what we see."""
+    from transformer_nfn.evidence import Bond
+    from transformer_nfn.kinship import Relation
+
+    turned = found.direction is not None and found.direction.source == 0
+    models = (theirs, ours) if turned else (ours, theirs)
+    other = models[1].path.name
+    p = f"p at most {_power(found.log10_p)}"
+    if found.relation in (Relation.UNRELATED, Relation.NOT_COMPARABLE):
+        bond, says = Bond.NONE, f"not seen: any kinship with {other} ({found.relation.value})"
+    elif found.relation is Relation.START:
+        bond = Bond.VARIANT
+        says = f"consistent with: it and {other} come from one start ({p})"
+    else:
+        bond = Bond.ANCESTOR
+        says = f"consistent with: it comes from {other} ({found.relation.value}, {p})"
+        says += "" if found.direction else "; which of the two came first is not seen in weights"
+    figures = {name: value for name, value in facts(found).items() if name != "networks"}
+    write_evidence(models, bond, says, figures, bom, card)
 
 
 def facts(found: "Kin") -> dict[str, Any]:
