@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from benchmarks.material.gguf_files import source, write
 from tests.checkpoints import made
 from tests.cli.run import Ended, tnfn
 from tests.hub.nets import upload
@@ -75,6 +76,45 @@ def test_a_round_of_all_commands(
     figures(run("apply", *given, "--out", tmp_path / "c", "--json"))
     figures(run("apply", home / "g.safetensors", net, "--out", tmp_path / "d", "--json"))
     assert equal(tmp_path / "c", tmp_path / "d")
+
+
+def test_questions_of_kinship_and_gguf_behind_a_url(
+    place: Callable[[Path], str], run: Run, tmp_path: Path
+) -> None:
+    home = tmp_path / "home"
+    net = source("llama", home / "a")
+    write(net, home / "a.gguf", "Q8_0")
+    url = place(home)
+    assert figures(run("kin", f"{url}/a.gguf", f"{url}/a", "--json"))["answer"] == "derived"
+    assert run("explain", f"{url}/a", "--from", f"{url}/a", "--json").code == 0
+    figures(run("fingerprint", f"{url}/a.gguf", "--json"))
+    figures(run("convert", f"{url}/a.gguf", "--out", tmp_path / "plain", "--json"))
+    far = run("same", f"{url}/a.gguf", tmp_path / "plain", "--json")
+    assert figures(far)["answer"] in ("same tensors", "equivalent")
+
+
+@pytest.mark.parametrize("shards", [{}, {"max_shard_size": "15KB"}])
+def test_a_snapshot_of_the_hub(shards: dict[str, str], run: Run, tmp_path: Path) -> None:
+    """Its files are links to blobs, in every command."""
+    net = made.save(made.model("llama"), tmp_path / "net", **shards)
+    cache = tmp_path / "models--owner--net"
+    snapshot, blobs = cache / "snapshots" / "0123", cache / "blobs"
+    snapshot.mkdir(parents=True)
+    blobs.mkdir()
+    for number, file in enumerate(sorted(net.iterdir())):
+        (blobs / f"sha{number}").write_bytes(file.read_bytes())
+        (snapshot / file.name).symlink_to(f"../../blobs/sha{number}")
+    assert figures(run("inspect", snapshot, "--json"))["family"] == "llama"
+    assert figures(run("same", net, snapshot, "--json"))["answer"] == "identical bytes"
+    assert figures(run("kin", net, snapshot, "--json"))["answer"] == "copy"
+    assert run("explain", snapshot, "--from", net, "--json").code == 0
+    figures(run("fingerprint", snapshot, "--json"))
+    figures(run("dedup", snapshot, "--json"))
+    figures(run("reparam", snapshot, "--seed", 3, "--out", tmp_path / "b", "--json"))
+    figures(run("convert", snapshot, "--out", tmp_path / "c", "--json"))
+    bom = tmp_path / "bom.json"
+    figures(run("same", snapshot, tmp_path / "b", "--bom", bom, "--json"))
+    assert bom.exists()
 
 
 def test_a_config_behind_a_url(place: Callable[[Path], str], run: Run, tmp_path: Path) -> None:

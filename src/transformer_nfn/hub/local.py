@@ -3,7 +3,9 @@
 import os
 import stat
 from collections.abc import Iterator
+from pathlib import Path
 
+from transformer_nfn.checkpoints import blobs_of
 from transformer_nfn.hub.items import CONFIG, INDEX, Item, Piece, is_piece, items_of, version_of
 
 
@@ -11,8 +13,9 @@ def walk(home: str) -> Iterator[Item]:
     """All checkpoints under a folder.
 
     As `find_checkpoints` does it: hidden files and folders are left out, links to folders are not
-    followed, links to files only where they stay under the folder, and no file is given twice. A
-    folder that cannot be listed is given as an item, so that it becomes a row with a reason.
+    followed, links to files only where they stay under the folder or lead to the blobs of a cache
+    of Hugging Face, and no file is given twice. A folder that cannot be listed is given as an item,
+    so that it becomes a row with a reason.
     """
     inside = os.path.realpath(home)
     linked: dict[str, Item] = {}
@@ -33,7 +36,9 @@ def walk(home: str) -> Iterator[Item]:
             if os.path.islink(target):  # links in a circle: a row with a reason
                 yield item
                 continue
-            if os.path.commonpath([inside, target]) == inside and not _is_listed(target, inside):
+            stays = os.path.commonpath([inside, target]) == inside
+            beside = os.path.dirname(target) == str(blobs_of(Path(inside)))
+            if not _is_listed(target, inside) if stays else beside:
                 linked[target] = min(item, linked.get(target, item))
     yield from linked.values()
 

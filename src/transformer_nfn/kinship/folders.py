@@ -12,6 +12,7 @@ from transformer_nfn.checkpoints import (
     Checkpoint,
     CheckpointError,
     UnsupportedError,
+    blobs_of,
     load_family,
     open_files,
 )
@@ -31,7 +32,8 @@ def find_checkpoints(folder: str | Path) -> list[Path]:
     """All checkpoints under a folder, in natural order: files, and indices of shards.
 
     Hidden files are left out, since unfinished ones are hidden; links to folders are not followed,
-    and links to files only where they stay under the folder. No file is given twice.
+    and links to files only where they stay under the folder, or lead from a snapshot of a Hugging
+    Face cache to its blobs. No file is given twice.
 
     Raises:
         CheckpointError: If there is no such folder, or nothing in it.
@@ -50,7 +52,7 @@ def find_checkpoints(folder: str | Path) -> list[Path]:
                 continue
             path = Path(place, name)
             target = Path(os.path.realpath(path))  # `resolve` ends at a link that leads to itself
-            if target.is_relative_to(inside):
+            if target.is_relative_to(inside) or target.parent == blobs_of(inside):
                 found.setdefault(target, path)
     if not found:
         raise CheckpointError(f"{home} has no .safetensors or .gguf files")

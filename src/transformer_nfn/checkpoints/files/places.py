@@ -135,11 +135,15 @@ def _check_inside(file: Place) -> None:
         folder, target = file.parent.resolve(), file.resolve()
     except RuntimeError:  # what pathlib says of links in a circle
         raise CheckpointError(f"{file} is a link that leads back to itself") from None
-    blobs = folder.parent.parent / "blobs" if folder.parent.name == "snapshots" else folder
-    if target.parent not in (folder, blobs):
+    if target.parent not in (folder, blobs_of(folder)):
         raise CheckpointError(
             f"{file} is a link that leads out of its folder, to {str(target)[:80]!r}"
         )
+
+
+def blobs_of(folder: Path) -> Path:
+    """Where the files of a snapshot in a Hugging Face cache are; of another folder itself."""
+    return folder.parent.parent / "blobs" if folder.parent.name == "snapshots" else folder
 
 
 def weight_map(index: Place) -> dict[str, str]:
