@@ -4,13 +4,13 @@ from collections.abc import Iterator
 from functools import partial
 
 import torch
+from scipy.optimize import linear_sum_assignment  # type: ignore[import-untyped]
 from torch import Tensor
 
 from transformer_nfn.checkpoints import Checkpoint
 from transformer_nfn.identity.causes.changed import with_blocks
 from transformer_nfn.identity.causes.mistakes import Mistake
 from transformer_nfn.identity.elements.acting import canonical_block
-from transformer_nfn.identity.matching.neurons import match_neurons
 from transformer_nfn.space import Attention, WeightBatch
 
 
@@ -42,29 +42,53 @@ def _with_order(
     def change(number: int, block: WeightBatch) -> WeightBatch:
         if number < begin:
             return block
-        back = _order(canonical_block(ours, number), canonical_block(theirs, number), of).argsort()
+        one, two = (_heads(canonical_block(c, number), of) for c in (ours, theirs))
+        queries = _paired(_singular_values(one[0], one[1]), _singular_values(two[0], two[1]))
+        # What the second's heads write shows whose O each has, whatever order they are in.
+        written = _singular_values(two[2], two[3])
+        if values:
+            outputs = _paired(_singular_values(one[2], one[3]), written)
+        else:
+            each = [_singular_values(one[2][head : head + 1], one[3]) for head in queries.tolist()]
+            outputs = _paired(torch.stack(each), written)
         tensors = dict(block.tensors)
         heads = tensors[of.output_weight]
         flat = heads.flatten(3, 4) if of.grouped else heads
-        tensors[of.output_weight] = flat.index_select(3, back).view(heads.shape)
+        own = outputs[queries.argsort()]
+        tensors[of.output_weight] = flat.index_select(3, own).view(heads.shape)
         if values:
             many = heads.shape[4] if of.grouped else 1
-            tensors[of.value] = tensors[of.value].index_select(3, back[::many] // many)
+            tensors[of.value] = tensors[of.value].index_select(3, own[::many] // many)
         return WeightBatch(block.spec, tensors)
 
     return with_blocks(ours, change)
 
 
-def _order(ours: WeightBatch, theirs: WeightBatch, of: Attention) -> Tensor:
-    """For each head of the second the one of the first whose Q Kᵀ has the same singular values."""
-    return match_neurons(_singular_values(ours, of), _singular_values(theirs, of))
-
-
-def _singular_values(block: WeightBatch, of: Attention) -> Tensor:
-    queries, keys = (block[name][0, 0, 0].double() for name in (of.query, of.key))
+def _heads(block: WeightBatch, of: Attention) -> list[Tensor]:
+    """Q, K, V and O of each head, with what they read or write first; groups share K and V."""
+    Q, K, V, O = (
+        block[name][0, 0, 0].double() for name in (of.query, of.key, of.value, of.output_weight)
+    )
     if of.grouped:
-        keys = keys.unsqueeze(1).expand(*queries.shape[:2], *keys.shape[1:]).flatten(0, 1)
-        queries = queries.flatten(0, 1)
-    factors = [torch.linalg.qr(part, mode="r")[1] for part in (queries, keys)]
+        many = Q.shape[1]
+        Q, O = Q.flatten(0, 1), O.flatten(0, 1)
+        K, V = (part.repeat_interleave(many, dim=0) for part in (K, V))
+    return [Q, K, V, O.mT]
+
+
+def _singular_values(one: Tensor, two: Tensor) -> Tensor:
+    """Of the product of each head's two matrices "h x k", which no symmetry changes."""
+    factors = [torch.linalg.qr(part, mode="r")[1] for part in (one, two)]
     found: Tensor = torch.linalg.svdvals(factors[0] @ factors[1].mT)
     return found
+
+
+def _paired(ours: Tensor, theirs: Tensor) -> Tensor:
+    """For each of the second's heads the one of the first that is closest, each once.
+
+    Args:
+        ours: "h s", or "t h s" if it depends on the second's head.
+        theirs: "t s".
+    """
+    cost = (ours - theirs.unsqueeze(1)).norm(dim=-1)
+    return torch.as_tensor(linear_sum_assignment(cost.numpy())[1])
