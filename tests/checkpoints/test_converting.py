@@ -15,11 +15,12 @@ from transformer_nfn.identity import Answer, same
 
 def test_gguf_becomes_a_folder_that_transformers_reads(tmp_path: Path) -> None:
     folder = source("qwen3", tmp_path / "net")
-    seen: list[int] = []
-    out = convert(write(folder, tmp_path / "net.gguf"), tmp_path / "out", progress=seen.append)
+    seen: list[tuple[int, int]] = []
+    file = write(folder, tmp_path / "net.gguf")
+    out = convert(file, tmp_path / "out", progress=lambda *counts: seen.append(counts))
     ours, theirs = (load_file(home / "model.safetensors") for home in (out, folder))
     assert all(torch.equal(ours[name], theirs[name]) for name in theirs)
-    assert seen == list(range(1, len(theirs) + 1))
+    assert seen == [(number, len(theirs)) for number in range(1, len(theirs) + 1)]
     net = made.load(out, torch.float32)
     assert torch.equal(net.state_dict()["lm_head.weight"], theirs["lm_head.weight"])
     assert sorted(path.name for path in out.iterdir()) == ["config.json", "model.safetensors"]

@@ -28,7 +28,7 @@ def convert(
     out: str | Path,
     *,
     unpickled: bool = False,
-    progress: Callable[[int], None] = lambda _: None,
+    progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> Path:
     """Write a checkpoint as a folder with model.safetensors and config.json.
 
@@ -36,7 +36,7 @@ def convert(
         source: A GGUF or safetensors file, or a pickle of PyTorch.
         out: A new folder, or one without weights.
         unpickled: Whether pickles may be read, in a process of their own.
-        progress: Called with the number of tensors that are written.
+        progress: Called with the number of tensors that are written, and of all.
 
     Raises:
         CheckpointError: If it cannot be read, or there are weights in `out` already.
@@ -83,7 +83,7 @@ def _config_of(files: TensorFiles) -> bytes | None:
     return read_small_file(beside) if files.config is None and beside.exists() else None
 
 
-def _write(files: TensorFiles, out: Path, progress: Callable[[int], None]) -> None:
+def _write(files: TensorFiles, out: Path, progress: Callable[[int, int], None]) -> None:
     """All tensors as they are read, in the order of their bytes."""
     entries = laid_out(files.entries)
     size = max((entry.end for entry in entries.values()), default=0)
@@ -95,6 +95,6 @@ def _write(files: TensorFiles, out: Path, progress: Callable[[int], None]) -> No
         for number, name in enumerate(entries, start=1):
             for piece in files.pieces(name, _PIECE):
                 target.write(raw_bytes(piece))
-            progress(number)
+            progress(number, len(entries))
         target.flush()
         os.fsync(target.fileno())

@@ -148,7 +148,7 @@ class Blocks:
 
     def __enter__(self) -> Any:
         self._bar.__enter__()
-        return lambda done: self._bar.update(self._task, completed=done)
+        return lambda done, total=None: self._bar.update(self._task, completed=done, total=total)
 
     def __exit__(self, *error: Any) -> None:
         self._bar.__exit__(*error)

@@ -5,6 +5,7 @@ from typing import Annotated
 
 import typer
 
+from transformer_nfn.cli.checkpoints import Blocks
 from transformer_nfn.cli.common import Json, show
 
 
@@ -29,5 +30,6 @@ def convert(
     """
     from transformer_nfn.checkpoints import convert as converted
 
-    folder = converted(source, out, unpickled=unpickle)
+    with Blocks(1, "tensors written", disable=as_json) as progress:
+        folder = converted(source, out, unpickled=unpickle, progress=progress)
     show({"wrote": str(folder / "model.safetensors")}, as_json)
