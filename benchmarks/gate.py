@@ -1,6 +1,6 @@
 """Mistakes of converting a model: each is found, and its cause named; honest work has no cause.
 
-    python benchmarks/gate.py --real ../lineage/gemma3-270m
+    python benchmarks/gate.py --real ../lineage/iglm-IgLM-S ../lineage/gemma3-270m
     python benchmarks/gate.py --quick --json
 
 Tiny models of several architectures, and one real model, are broken as people break them
@@ -81,10 +81,14 @@ def moved(folder: Path, out: Path, seed: int) -> Path:
         return apply_element(checkpoint, element, out)
 
 
-def broken(folder: Path, home: Path, *, also_moved: bool) -> Iterator[dict[str, Any]]:
-    """Every mistake that can be made with a model."""
+def broken(
+    folder: Path, home: Path, *, also_moved: bool, only: list[str] | None = None
+) -> Iterator[dict[str, Any]]:
+    """Every mistake that can be made with a model, or only some."""
     for cause, ways in BREAKAGES.items():
         for how in ways:
+            if only is not None and how.__name__ not in only:
+                continue
             model = Model.read(folder)
             if not possible(model, how):
                 continue
@@ -160,22 +164,26 @@ def main() -> int:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawTextHelpFormatter
     )
-    parser.add_argument("--real", type=Path, help="a real model, of Llama's names")
+    parser.add_argument(
+        "--real", type=Path, nargs="+", default=[], help="real models with the names of tiny ones"
+    )
+    parser.add_argument("--mistakes", nargs="+", help="of the real models, only these")
+    parser.add_argument("--no-tiny", action="store_true", help="only the real models")
     parser.add_argument("--work", type=Path, help="where copies of it are written for a while")
     parser.add_argument("--quick", action="store_true", help="one architecture, 6 conversions")
     parser.add_argument("--json", action="store_true")
     arguments = parser.parse_args()
     torch.set_num_threads(1)
-    kinds = QUICK_KINDS if arguments.quick else KINDS
-    count = 6 if arguments.quick else _HONEST
+    kinds = () if arguments.no_tiny else QUICK_KINDS if arguments.quick else KINDS
+    count = 0 if arguments.no_tiny else 6 if arguments.quick else _HONEST
     figures: dict[str, Any] = {}
     wrong: list[Any] = []
     with tempfile.TemporaryDirectory(dir=arguments.work) as name:
         home = Path(name)
-        if arguments.real:
-            for found in broken(arguments.real, home, also_moved=False):
-                print(f"{arguments.real.name}: {json.dumps(found)}", flush=True)
-                figures.setdefault(arguments.real.name, []).append(found)
+        for real in arguments.real:
+            for found in broken(real, home, also_moved=False, only=arguments.mistakes):
+                print(f"{real.name}: {json.dumps(found)}", flush=True)
+                figures.setdefault(real.name, []).append(found)
                 wrong += [] if found["ok"] else [found]
         nets = {kind: made(kind, home / kind) for kind in kinds}
         for kind, folder in nets.items():

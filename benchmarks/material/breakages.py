@@ -121,7 +121,9 @@ def tied_head(model: Model, generator: torch.Generator) -> None:
     del generator
     if model.config["model_type"] == "gpt2":
         scale = model.tensors["transformer.ln_f.weight"]
-        model.tensors["transformer.wte.weight"] = model.tensors["transformer.wte.weight"] * scale
+        # Some files have the head a second time.
+        for name in {"transformer.wte.weight", "lm_head.weight"} & model.tensors.keys():
+            model.tensors[name] = model.tensors[name] * scale
         model.tensors["transformer.ln_f.bias"] = model.tensors["transformer.ln_f.bias"] / scale
         model.tensors["transformer.ln_f.weight"] = torch.ones_like(scale)
         return

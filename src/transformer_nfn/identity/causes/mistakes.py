@@ -7,10 +7,12 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from transformer_nfn.checkpoints import Checkpoint
+from transformer_nfn.checkpoints import Checkpoint, TensorFiles
 from transformer_nfn.identity.causes.changed import Change, with_blocks, with_tensors
 from transformer_nfn.space import Attention, WeightBatch
 
+#: Rows of a table that are compared at a time.
+_ROWS = 4096
 #: What is added to the scales of norms.
 _OFFSETS = (1.0, -1.0)
 #: Dtypes that weights are rounded to on their way, the finest first.
@@ -43,12 +45,12 @@ def mistakes(checkpoint: Checkpoint, number: int) -> Iterator[Mistake]:
         checkpoint: It.
         number: The first block that differs; 0 if none does.
     """
-    if any(head.tied for head in checkpoint.heads.values()) and checkpoint.last_norm:
+    if checkpoint.last_norm and (tables := _tied_tables(checkpoint)):
         yield Mistake(
             "tied head",
             "the last norm's scale was folded into the head, which is tied to the embedding, so "
             "the embedding was scaled too; untie the head before folding, or leave that norm alone",
-            _tied,
+            partial(_tied, tables=tables),
             frozenset(),
             words=True,
         )
@@ -69,15 +71,34 @@ def mistakes(checkpoint: Checkpoint, number: int) -> Iterator[Mistake]:
             )
 
 
-def _tied(checkpoint: Checkpoint) -> Checkpoint:
+def _tied_tables(checkpoint: Checkpoint) -> frozenset[str]:
+    """The embedding where a head is tied to it, and a tensor of its own that such a head has."""
+    words, files = checkpoint.words, checkpoint.files
+    if words is None or words not in files:
+        return frozenset()
+    heads = checkpoint.heads.values()
+    tied = {head.weight for head in heads if head.tied or _same_rows(files, head.weight, words)}
+    return frozenset({*tied, words}) if tied else frozenset()
+
+
+def _same_rows(files: TensorFiles, one: str, two: str) -> bool:
+    """Whether two tables are the same, bit for bit."""
+    if files.entry(one).shape != files.entry(two).shape:
+        return False
+    chunks = zip(files.chunks(one, _ROWS), files.chunks(two, _ROWS), strict=True)
+    return all(torch.equal(a, b) for a, b in chunks)
+
+
+def _tied(checkpoint: Checkpoint, tables: frozenset[str]) -> Checkpoint:
     """The embedding takes the last norm's scale, as the head that it is should."""
     norm, offset = checkpoint.last_norm, checkpoint.family.norm_offset
     scale, _ = checkpoint.norm(norm)
-    head = next(head for head in checkpoint.heads.values() if head.tied)
     whole: dict[str, Change] = {f"{norm}.weight": lambda w: torch.ones_like(w) - offset}
     if f"{norm}.bias" in checkpoint.files:
         whole[f"{norm}.bias"] = lambda shift: shift.double() / scale
-    return with_tensors(checkpoint, whole, {head.weight: lambda rows: rows.double() * scale})
+    return with_tensors(
+        checkpoint, whole, dict.fromkeys(tables, lambda rows: rows.double() * scale)
+    )
 
 
 def _norm_offsets(checkpoint: Checkpoint) -> Iterator[Mistake]:
