@@ -85,6 +85,16 @@ def test_what_is_not_there_and_what_is_no_command(models: Path, tmp_path: Path) 
     assert not (tmp_path / "run").exists()
 
 
+def test_all_lines_of_arguments_count(models: Path, tmp_path: Path) -> None:
+    words = {"first": str(models / "before"), "second": str(models / "before")}
+    assert run(tmp_path, **words, arguments="\n--seed 1\n--expect moved\n").code == 5
+    ended = run(tmp_path, **words, arguments="--help")
+    assert (ended.code, ended.outputs["answer"]) == (0, "")
+    ended = run(tmp_path, first="--only=body", second=words["second"], arguments=words["first"])
+    assert ended.code == 2
+    assert ended.summary.startswith("**a wrong command line**, exit code 2")
+
+
 def test_kin(models: Path, tmp_path: Path) -> None:
     ended = run(
         tmp_path, first=str(models / "broken"), second=str(models / "before"), command="kin"

@@ -50,6 +50,15 @@ def cause_of(one: Path, two: Path) -> Cause | None:
         return find_cause(ours, theirs)
 
 
+def turned(end: str) -> Break:
+    def change(model: Model, _: torch.Generator) -> None:
+        for name, tensor in model.tensors.items():
+            if name.endswith(end):
+                model.tensors[name] = tensor.T.reshape(tensor.shape).contiguous()
+
+    return change
+
+
 CASES = [
     ("gemma3_text", breakages.tied_head, "tied head", "untie the head"),
     ("gpt2", breakages.tied_head, "tied head", "untie the head"),
@@ -60,10 +69,12 @@ CASES = [
         "before attention and MLP are off by -1",
     ),
     ("llama", breakages.stored_with_one, "norm offset", "all norms are off by +1"),
-    ("llama", breakages.interleaved, "rotary pairs", "of keys they stand side by side"),
-    ("gemma3_text", breakages.permuted_back, "rotary pairs", "of queries they stand in halves"),
+    ("llama", breakages.interleaved, "rotary pairs", "rows of keys were moved from halves"),
+    ("gemma3_text", breakages.permuted_back, "rotary pairs", "queries were moved from neighbours"),
     ("qwen2", breakages.permuted_by_query_heads, "rotary pairs", "by the number of query heads"),
     ("llama", breakages.transposed, "transposed matrix", "mlp.up_proj.weight of every block"),
+    ("gpt2", turned("mlp.c_fc.weight"), "transposed matrix", "mlp.c_fc.weight of every block"),
+    ("llama", turned("gate_proj.weight"), "transposed matrix", "gate_proj.weight of every block"),
     ("llama", breakages.transposed_once, "transposed matrix", "layers.1.mlp.down_proj.weight is"),
     ("qwen2", breakages.heads_moved_but_output, "head order", "in Q, K and V, and O stayed"),
     ("gpt2", breakages.heads_moved_but_output, "head order", "in Q, K and V, and O stayed"),
@@ -111,7 +122,7 @@ def test_shard_of_another_model(folder: Folder, tmp_path: Path) -> None:
     found = cause_of(folder("llama"), another_shard(folder("llama"), other, tmp_path / "bad"))
     assert found is not None
     assert found.name == "shard"
-    assert found.says.startswith("model-00002-of-00003.safetensors is of another model")
+    assert found.says.startswith("model-00002-of-00003.safetensors is of another model;")
 
 
 @pytest.mark.parametrize("share", [1e-4, 0.5])
@@ -124,12 +135,50 @@ def test_other_changes_have_no_cause(share: float, folder: Folder, tmp_path: Pat
     assert cause_of(folder("llama"), broken(folder("llama"), changed, tmp_path / "bad")) is None
 
 
+def test_a_rounded_fine_tune_is_no_dtype(folder: Folder, tmp_path: Path) -> None:
+    def tuned(model: Model, generator: torch.Generator) -> None:
+        for name, tensor in model.tensors.items():
+            noise = torch.randn(tensor.shape, generator=generator)
+            model.tensors[name] = tensor + 0.001 * tensor.std() * noise
+        breakages.through_bfloat16(model, generator)
+
+    assert cause_of(folder("llama"), broken(folder("llama"), tuned, tmp_path / "bad")) is None
+
+
+def test_a_factor_is_no_offset(folder: Folder, tmp_path: Path) -> None:
+    """Norms that are all 1, as of a new or folded model: 1 more is twice as much."""
+    ones, other = Model.read(folder("llama")), Model.read(folder("llama"))
+    for model in (ones, other):
+        for name, tensor in model.tensors.items():
+            if name.endswith("norm.weight"):
+                model.tensors[name] = torch.ones_like(tensor)
+    for name, tensor in other.tensors.items():
+        if any(part in name for part in ("q_proj", "k_proj", "v_proj", "gate", "up_proj")):
+            other.tensors[name] = 2 * tensor
+    assert cause_of(ones.write(tmp_path / "ones"), other.write(tmp_path / "twice")) is None
+
+
+def test_a_part_that_was_tuned_is_no_strange_shard(folder: Folder, tmp_path: Path) -> None:
+    model = Model.read(folder("llama"))
+    name = sorted(model.tensors)[-2]
+    model.tensors[name] = model.tensors[name] * 1.1
+    assert (
+        cause_of(folder("llama"), model.write(tmp_path / "bad", shards=len(model.tensors))) is None
+    )
+
+
 def test_two_mistakes_at_once_have_no_cause(folder: Folder, tmp_path: Path) -> None:
     def both(model: Model, generator: torch.Generator) -> None:
         breakages.interleaved(model, generator)
         breakages.transposed(model, generator)
 
     assert cause_of(folder("llama"), broken(folder("llama"), both, tmp_path / "bad")) is None
+
+
+def test_what_is_equivalent_has_no_cause(folder: Folder, tmp_path: Path) -> None:
+    """Else any mistake that changes nothing would explain it."""
+    again = broken(folder("qwen2"), breakages.heads_moved, tmp_path / "again")
+    assert cause_of(folder("qwen2"), again) is None
 
 
 def test_other_settings_have_no_cause(folder: Folder, tmp_path: Path) -> None:
@@ -153,6 +202,19 @@ def test_moved_tensors(folder: Folder, tmp_path: Path) -> None:
     for other, count in cases:
         with Checkpoint(folder("llama")) as ours, Checkpoint(other) as theirs:
             assert len(moved_tensors(ours, theirs)) == count
+    bare = Model.read(folder("llama"))
+    bare.tensors = {name.removeprefix("model."): t for name, t in bare.tensors.items()}
+    bare.tensors["lm_head.weight"] = bare.tensors["embed_tokens.weight"].clone()
+    small = Model.read(folder("llama"))
+    small.tensors = {name: 1e-6 * tensor for name, tensor in small.tensors.items()}
+    half = Model.read(small.write(tmp_path / "small"))
+    half.tensors = {name: tensor.half() for name, tensor in half.tensors.items()}
+    for one, two in (
+        (folder("llama"), bare.write(tmp_path / "bare")),
+        (tmp_path / "small", half.write(tmp_path / "half")),  # below the least normal number
+    ):
+        with Checkpoint(one) as ours, Checkpoint(two) as theirs:
+            assert moved_tensors(ours, theirs) == []
     with pytest.raises(AssertionError, match="nothing moved"):
         assert_same_function(folder("llama"), still, moved=True)
     assert_same_function(folder("llama"), tmp_path / "folded", moved=True)

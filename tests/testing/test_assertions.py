@@ -5,8 +5,10 @@ from typing import Any
 
 import pytest
 import torch
+from safetensors.torch import load_file
 from torch import Tensor
 
+from benchmarks.material.families import make
 from benchmarks.material.gguf_files import source, write
 from tests.checkpoints import made
 from transformer_nfn.checkpoints import Checkpoint
@@ -87,3 +89,12 @@ def test_not_a_number_is_not_within(net: Any) -> None:
     value = torch.full_like(net.state_dict()[name], torch.nan)
     with pytest.raises(AssertionError):
         assert_within(net, changed(net, name, value), 10.0, config_second=net.config)
+
+
+def test_within_sees_nan_wherever_it_is(tmp_path: Path) -> None:
+    folder = make("bert", tmp_path / "a", dtype=torch.float32, model="BertModel")
+    tensors = load_file(folder / "model.safetensors")
+    name = next(name for name in tensors if name.endswith("pooler.dense.bias"))
+    tensors[name] = torch.full_like(tensors[name], torch.nan)
+    with pytest.raises(AssertionError, match="nan"):
+        assert_within(folder, tensors, 0.01, config_second=folder / "config.json", seed=0)

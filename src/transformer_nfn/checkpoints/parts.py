@@ -11,28 +11,29 @@ from transformer_nfn.checkpoints.files.tensors import SomeTensors, TensorFiles
 
 #: All but heads and poolers; the encoder of an encoder-decoder. Any other part is a tower.
 BODY, ENCODER = "body", "encoder"
-#: Where the settings of a tower stand in config.json, where it is not called after the tower.
-_SETTINGS = {"language_model": "text_config"}
 #: Each family without its heads, beside itself: two checkpoints must have the same one.
 _BODIES: dict[int, tuple[Family, Family]] = {}
 
 
 def tower_of(files: TensorFiles, only: str | None) -> TensorFiles:
-    """The tensors of a tower, by what their names begin with; all for another part.
+    """The tensors of a tower, by what their names begin with; all where none do.
 
     Raises:
-        CheckpointError: If there are none.
+        CheckpointError: If none do, and the file is not such a tower by itself.
     """
     if only in (None, BODY, ENCODER):
         return files
     names = {name for name in files if name.startswith(f"{only}.")}
-    if not names:
+    if names:
+        return SomeTensors(files, names)
+    towers = (family for family in FAMILIES.values() if f"{only}." in family.prefixes)
+    if not any(set(family.probes) <= set(files) for family in towers):
         some = sorted({name.partition(".")[0] for name in files})[:8]
         raise CheckpointError(
             f"{files.path} has no tensors of {only!r:.60}; a part is {BODY}, {ENCODER}, or what "
             f"names begin with, here {', '.join(some)[:200]}"
         )
-    return SomeTensors(files, names)
+    return files
 
 
 def settings_of(config: Mapping[str, Any], family: Family, only: str | None) -> dict[str, Any]:
@@ -44,7 +45,7 @@ def settings_of(config: Mapping[str, Any], family: Family, only: str | None) -> 
         return {key: value for key, value in config.items() if key not in others - known}
     if only in (None, BODY):
         return dict(config)
-    inner = config.get(_SETTINGS.get(str(only), f"{str(only).removesuffix('_model')}_config"))
+    inner = config.get(f"{str(only).removesuffix('_model')}_config")
     return dict(inner) if isinstance(inner, dict) else dict(config)
 
 

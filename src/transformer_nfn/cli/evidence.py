@@ -31,6 +31,11 @@ def check_evidence(bom: Path | None, card: Path | None) -> None:
     """Complain of files that cannot be written before the work."""
     check_writable(bom, (".json",))
     check_writable(card, (".md", ".yaml", ".yml", ".txt"))
+    from transformer_nfn.checkpoints import CheckpointError
+
+    for path in (bom, card):
+        if path is not None and path.exists():
+            raise CheckpointError(f"{path} exists already; remove it, or choose another name")
 
 
 def write_evidence(

@@ -1,6 +1,7 @@
 """The one way to stdout and stderr: what commands say may hold names and words of strangers."""
 
 import json
+from math import isfinite
 from typing import TYPE_CHECKING, Any
 
 import typer
@@ -23,8 +24,19 @@ def say_lines(text: str, *, err: bool = False) -> None:
 
 
 def say_json(value: Any) -> None:
-    """Print a value as one line of JSON, in ASCII; json leaves one control character as it is."""
-    typer.echo(json.dumps(value).replace("\x7f", "\\u007f"))
+    """Print a value as one line of JSON, in ASCII; json leaves one control character as it is.
+
+    JSON has no infinity and no NaN: they are null.
+    """
+    typer.echo(json.dumps(_finite(value), allow_nan=False).replace("\x7f", "\\u007f"))
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {name: _finite(one) for name, one in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(one) for one in value]
+    return None if isinstance(value, float) and not isfinite(value) else value
 
 
 def styled(text: str) -> "Text":

@@ -10,14 +10,16 @@ def card_lines(claim: Claim) -> str:
 
     Where nothing says that the other came first, there is no `base_model`, only comments.
     """
-    digests = ", ".join(f"{digest[:16]}…" for digest in claim.other.digests.files.values())
-    # A comment ends with its line, and a name may hold a line break.
     words = [
-        f"{claim.says}",
-        f"compared with {claim.other.name}, SHA-256 {digests}",
+        claim.says,
+        *(
+            f"{model.name} has SHA-256 {', '.join(model.digests.files.values())}"
+            for model in (claim.subject, claim.other)
+        ),
         f"transformer-nfn {claim.version}, {claim.date}",
     ]
-    lines = [f"# {json.dumps(text, ensure_ascii=False)[1:-1]}" for text in words]
+    # A comment ends with its line, and names may hold line breaks of any script: ASCII has none.
+    lines = [f"# {json.dumps(text)[1:-1]}" for text in words]
     if claim.bond is Bond.ANCESTOR:
-        lines = [f"base_model: {json.dumps(claim.other.name, ensure_ascii=False)}", *lines]
+        lines = [f"base_model: {json.dumps(claim.other.name)}", *lines]
     return "\n".join(lines) + "\n"

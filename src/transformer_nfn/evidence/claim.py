@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
+from pathlib import Path
 
 from transformer_nfn.checkpoints import Checkpoint, Digests
 
@@ -32,23 +33,21 @@ class Subject:
     @staticmethod
     def of(checkpoint: Checkpoint) -> "Subject":
         """All files are read once more."""
-        return Subject(
-            name_of(str(checkpoint.path)), checkpoint.family.name, Digests.of(checkpoint)
-        )
+        return Subject(name_of(checkpoint.path), checkpoint.family.name, Digests.of(checkpoint))
 
 
-def name_of(source: str) -> str:
-    """What people call a model.
+def name_of(source: object) -> str:
+    """What people call the model at a path or URL.
 
     Examples:
         >>> name_of("nets/tuned"), name_of("hf://owner/model/model.safetensors")
         ('tuned', 'owner/model')
     """
-    scheme, found, rest = source.partition("://")
-    parts = [part for part in (rest if found else source).split("/") if part not in ("", ".")]
-    if found and scheme == "hf":
-        return "/".join(parts[:2])
-    return parts[-1] if parts else source
+    scheme, found, rest = str(source).partition("://")
+    if not found:
+        return Path(str(source)).resolve().name
+    parts = [part for part in rest.split("/") if part]
+    return "/".join(parts[:2]) if scheme == "hf" else parts[-1]
 
 
 @dataclass(frozen=True)

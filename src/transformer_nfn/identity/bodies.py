@@ -21,7 +21,10 @@ def compare_bodies(ours: Checkpoint, theirs: Checkpoint, verdict: Verdict) -> Ve
         return verdict
     if ours.only is not None or ours.family.hidden_head is not None:
         return verdict
-    one, two = ours.head_tensors, theirs.head_tensors
+    one, two = (
+        {name.removeprefix(c.prefix) for name in (*c.heads, *c.pooled_heads, *c.summaries)}
+        for c in (ours, theirs)
+    )
     if not (one < two or two < one):
         return verdict
     extra, which = sorted(one ^ two)[0], "first" if two < one else "second"

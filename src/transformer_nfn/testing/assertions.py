@@ -1,7 +1,7 @@
 """Assertions on two models, with messages that a person can act on."""
 
 from dataclasses import dataclass
-from math import exp
+from math import exp, nan
 
 from torch import Tensor
 
@@ -35,8 +35,9 @@ class Closeness:
 
     @property
     def largest(self) -> float:
-        """Of all outputs."""
-        return max(self.outputs.values())
+        """Of all outputs; NaN if one is."""
+        values = list(self.outputs.values())
+        return max(values) if all(value == value for value in values) else nan
 
 
 def assert_same_function(
@@ -145,11 +146,12 @@ def assert_within(
     seed = fresh_seed() if seed is None else seed
     with opened(first, config_first, only) as one, opened(second, config_second, only) as two:
         found = _closeness(one, two, seed)
-    if not found.largest <= tolerance:  # NaN is not either
-        worst = max(found.outputs, key=lambda name: found.outputs[name])
+    beyond = [name for name, value in found.outputs.items() if not value <= tolerance]  # or NaN
+    if beyond:
+        worst = max(beyond, key=lambda name: found.outputs[name])
         raise AssertionError(
-            f"{worst} of the two differs by {found.largest:.3g} of its size, and {tolerance:g} is "
-            f"allowed\n  all outputs: "
+            f"{worst} of the two differs by {found.outputs[worst]:.3g} of its size, and "
+            f"{tolerance:g} is allowed\n  all outputs: "
             + ", ".join(f"{name} {value:.3g}" for name, value in found.outputs.items())
             + f"\n  again with the same inputs: seed={seed}"
         )

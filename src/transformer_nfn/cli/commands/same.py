@@ -79,7 +79,7 @@ def same(
     Example: tnfn same a.safetensors b/ --certificate g.safetensors
     """
     from transformer_nfn.checkpoints import CheckpointError
-    from transformer_nfn.evidence import Bond
+    from transformer_nfn.evidence import Bond, name_of
     from transformer_nfn.identity import compare_bodies, find_cause, moved_tensors
     from transformer_nfn.identity import same as decide
 
@@ -111,8 +111,9 @@ def same(
         write_evidence(
             (theirs, ours),
             Bond.ANCESTOR if same_function else Bond.NONE,
-            f"{'consistent with' if same_function else 'not seen'}: it computes what "
-            f"{ours.path.name} does ({verdict.answer.value}); which came first is not measured",
+            f"{'consistent with' if same_function else 'not seen'}: {name_of(theirs.path)} "
+            f"computes what {name_of(ours.path)} does ({verdict.answer.value}); which came first "
+            f"is as stated, not measured",
             facts(verdict),
             bom,
             card,

@@ -11,8 +11,10 @@ from transformer_nfn.identity.causes.apart import apart, slices
 from transformer_nfn.identity.causes.changed import stored_as
 from transformer_nfn.identity.causes.mistakes import DTYPES, Mistake
 
-#: A shard of another model has so many tensors that differ, and by so much of their size.
-_MOST, _MUCH = 0.5, 0.01
+#: Matrices of strangers differ by more than their size; those of a fine-tune by far less.
+_STRANGE = 0.5
+#: From here on a tensor is in other coordinates, not rounded or tuned.
+_MOVED = 0.2
 
 
 def strange_shard(ours: Checkpoint, theirs: Checkpoint) -> tuple[str, str] | None:
@@ -37,12 +39,15 @@ def strange_shard(ours: Checkpoint, theirs: Checkpoint) -> tuple[str, str] | Non
         return None
     [(number, differences)] = found.items()
     count = Counter(names.values())[number]
-    if len(differences) < _MOST * count or max(differences) < _MUCH:
+    matrices = [
+        n for n, where in names.items() if where == number and len(files.entry(n).shape) > 1
+    ]
+    if not matrices or min(apart(ours, theirs, name) for name in matrices) < _STRANGE:
         return None
     typical = sorted(differences)[len(differences) // 2]
     return (
-        f"{files.shards[number][0].name} is of another model or version; fetch it again, or look "
-        f"at what wrote it",
+        f"{files.shards[number][0].name} is of another model; fetch it again, or look at what "
+        f"wrote it",
         f"{len(differences)} of its {count} tensors differ, half of them by {typical:.0%} of their "
         f"size or more, and none of the {len(names) - count} in the other {len(files.shards) - 1} "
         f"files does",
@@ -60,7 +65,9 @@ def lost_digits(ours: Checkpoint, theirs: Checkpoint) -> Iterator[Mistake]:
             and torch.finfo(entry.dtype).eps < torch.finfo(dtype).eps
             and _fits(theirs, name, dtype)
         }
-        if any(name in ours.files and not _fits(ours, name, dtype) for name in lost):
+        if any(_was_rounded(ours, theirs, name, dtype) for name in lost) and all(
+            _was_rounded(ours, theirs, name, dtype) is not False for name in lost
+        ):
             yield Mistake(
                 "dtype",
                 f"{len(lost)} of {len(theirs.files.entries)} tensors hold only numbers of {word}: "
@@ -69,6 +76,21 @@ def lost_digits(ours: Checkpoint, theirs: Checkpoint) -> Iterator[Mistake]:
                 partial(stored_as, dtypes=lost),
                 words=True,
             )
+
+
+def _was_rounded(
+    ours: Checkpoint, theirs: Checkpoint, name: str, dtype: torch.dtype
+) -> bool | None:
+    """Whether a tensor can be what rounding made of the first's; None if it needed none.
+
+    Where both have the same coordinates each number must be just that.
+    """
+    if name not in ours.files or _fits(ours, name, dtype):
+        return None
+    pairs = zip(slices(ours, name), slices(theirs, name), strict=True)
+    if apart(ours, theirs, name) > _MOVED:
+        return True
+    return all(torch.equal(one.to(dtype).double(), two) for one, two in pairs)
 
 
 def _fits(checkpoint: Checkpoint, name: str, dtype: torch.dtype) -> bool:

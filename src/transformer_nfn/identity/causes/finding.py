@@ -2,7 +2,8 @@
 
 A mistake is named only where it explains everything: it is made in one of the two, and then a
 change of coordinates must carry this one to the other, up to rounding, in every tensor. It is tried
-on the blocks up to the first that differs, with short tables of words; then on all there is.
+on the blocks up to the first that differs, with short tables of words; then on all there is. Only a
+shard of another model is seen otherwise: all that differs is in it.
 """
 
 from collections.abc import Iterator
@@ -53,9 +54,11 @@ def find_cause(ours: Checkpoint, theirs: Checkpoint) -> Cause | None:
         return None
     if not_comparable(ours) or not_comparable(theirs):
         return None
-    if (shard := strange_shard(ours, theirs)) is not None:
-        return Cause("shard", *shard)
     first = _match(_short(ours, ours.blocks), _short(theirs, ours.blocks))
+    if first is not None and not first.failures:
+        first = _match(ours, theirs)
+    if first is not None and not first.failures:
+        return None  # then any mistake that changes nothing would explain it
     number = _block_of(theirs, first)
     for mistake, where in _tries(ours, theirs, number):
         if not _possible(mistake, theirs, first, number):
@@ -72,7 +75,8 @@ def find_cause(ours: Checkpoint, theirs: Checkpoint) -> Cause | None:
                 f"second: all of {one.blocks} blocks and of what is around them, the worst at "
                 f"{found.worst:.2f} of what rounding may do",
             )
-    return None
+    shard = strange_shard(ours, theirs)
+    return Cause("shard", *shard) if shard is not None else None
 
 
 def _tries(
@@ -97,10 +101,14 @@ def _possible(mistake: Mistake, checkpoint: Checkpoint, found: Match | None, num
         return mistake.words
     if mistake.tensors is None or checkpoint.block_name(number) not in places:
         return True
-    touched, units = set(mistake.tensors), checkpoint.spec.block.units
-    for attention in checkpoint.spec.block.attentions:  # through O a bias of V adds to O's
-        if touched & {attention.value, attention.output_weight}:
-            touched.add(attention.constant)
+    # Where one matrix is wrong, heads or neurons find no partners, and all of that half is off.
+    units, halves = checkpoint.spec.block.units, checkpoint.spec.block.halves
+    touched = {
+        name
+        for half in halves
+        if mistake.tensors & set(half.part.tensors)
+        for name in half.part.tensors
+    }
     kinds = {r.kind for place, r in found.failures if place == checkpoint.block_name(number)}
     seen = (units[kind].tensors if kind in units else tuple(kind.split()) for kind in kinds)
     return all(touched & set(tensors) for tensors in seen)

@@ -127,7 +127,8 @@ def _norm_offsets(checkpoint: Checkpoint) -> Iterator[Mistake]:
     known: list[set[str]] = []
     for which, names in kinds.items():
         names &= set(checkpoint.files)
-        if not names or names in known:
+        # What is added to scales that are all alike is a factor, and then anything may be one.
+        if names in known or all(_constant(checkpoint.files.read(name)) for name in names):
             continue
         known.append(names)
         for offset in _OFFSETS:
@@ -137,6 +138,10 @@ def _norm_offsets(checkpoint: Checkpoint) -> Iterator[Mistake]:
                 f"w - 1 (Gemma); use 1 + w where one is folded, and convert it where one is stored",
                 partial(_offset, names=frozenset(names), offset=offset),
             )
+
+
+def _constant(scale: Tensor) -> bool:
+    return bool((scale == scale.flatten()[:1]).all())
 
 
 def _offset(checkpoint: Checkpoint, names: frozenset[str], offset: float) -> Checkpoint:
@@ -150,8 +155,8 @@ def _pairings(attention: Attention, many: int) -> Iterator[Mistake]:
     """Rows of queries or keys in the order of another way to turn them."""
     orders: dict[str, Order | None] = {
         "": None,
-        "in halves, but they turn side by side": _to_halves,
-        "side by side, but they turn in halves": _to_neighbours,
+        "from neighbours to halves (0, 2, …, 1, 3, …)": _to_halves,
+        "from halves to neighbours (0, k/2, 1, …)": _to_neighbours,
     }
     for norms in (False, True) if attention.normed else (False,):
         for query, key in ((q, k) for q in orders for k in orders if q or k):
@@ -159,9 +164,9 @@ def _pairings(attention: Attention, many: int) -> Iterator[Mistake]:
             yield Mistake(
                 "rotary pairs",
                 "the two numbers of each rotary pair are not where attention looks for them: "
-                + ", ".join(f"of {name} they stand {text}" for name, text in what.items())
+                + ", ".join(f"rows of {name} were moved {text}" for name, text in what.items())
                 + "; permute the rows of q and k, by the number of heads of each, once and in one "
-                "direction",
+                "direction, or not at all",
                 partial(
                     _paired,
                     attention=attention,

@@ -103,6 +103,8 @@ def draw_inputs(
         drawn = torch.randn(vectors, generator=generator)
         drawn[:_ZEROS, 0] = 0  # a token of zeros sees only what is added to it
         return drawn
+    if family.inputs is Inputs.SOUND:
+        return torch.randn((count or SEQUENCES, *_frames(ours)), generator=generator)
     words = _rows(Words, ours, theirs)
     length = min(length, _rows(Positions, ours, theirs) or length)
     count = count or _affordable(ours, length)

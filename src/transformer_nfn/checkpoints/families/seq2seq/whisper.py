@@ -98,7 +98,7 @@ def _matrices() -> tuple[Matrix, ...]:
 _ENCODER = Family(
     name="whisper-encoder",
     keys={"whisper": _ENCODER_KEYS},
-    prefixes=("model.",),
+    prefixes=("model.", ""),  # the second of an encoder by itself
     probes=(f"{_CONVOLUTIONS[0]}.weight",),
     block="encoder.layers.{}.",
     block_of=plain_block,
@@ -112,6 +112,7 @@ WHISPER = replace(
     _ENCODER,
     name="whisper",
     keys={"whisper": _KEYS},
+    prefixes=("model.",),
     probes=("decoder.layers.0.encoder_attn.q_proj.weight", _TARGETS, *_ENCODER.probes),
     block="decoder.layers.{}.",
     block_of=_block,

@@ -134,23 +134,28 @@ def _write_evidence(
     card: Path | None,
 ) -> None:
     """The second may be where the first comes from; the other way round if that is what we see."""
-    from transformer_nfn.evidence import Bond
+    from transformer_nfn.evidence import Bond, name_of
     from transformer_nfn.kinship import Relation
 
     turned = found.direction is not None and found.direction.source == 0
     models = (theirs, ours) if turned else (ours, theirs)
-    other = models[1].path.name
-    p = f"p at most {_power(found.log10_p)}"
+    one, other = (name_of(model.path) for model in models)
+    p = f"{found.relation.value}, p at most {_power(found.log10_p)}"
     if found.relation in (Relation.UNRELATED, Relation.NOT_COMPARABLE):
-        bond, says = Bond.NONE, f"not seen: any kinship with {other} ({found.relation.value})"
-    elif found.relation is Relation.START:
-        bond = Bond.VARIANT
-        says = f"consistent with: it and {other} come from one start ({p})"
+        bond = Bond.NONE
+        says = f"not seen: any kinship of {one} with {other} ({found.relation.value})"
+    elif found.relation in (Relation.START, Relation.PARTS):
+        bond, says = Bond.VARIANT, f"consistent with: {one} and {other} are kin ({p})"
     else:
-        bond = Bond.ANCESTOR
-        says = f"consistent with: it comes from {other} ({found.relation.value}, {p})"
-        says += "" if found.direction else "; which of the two came first is not seen in weights"
-    figures = {name: value for name, value in facts(found).items() if name != "networks"}
+        bond, says = Bond.ANCESTOR, f"consistent with: {one} comes from {other} ({p})"
+        if found.direction is None:
+            says += "; which came first is as stated, not measured"
+    figures = {
+        "answer": found.relation.value,
+        "reason": found.reason,
+        "log10_p": _log10(found.log10_p) if found.networks else None,
+        "came-first": found.direction and f"{other}: {found.direction.because}",
+    }
     write_evidence(models, bond, says, figures, bom, card)
 
 
