@@ -425,6 +425,8 @@ NOT_READ = {
     ("same", "plot"): "written",
     ("same", "options"): "NAME=VALUE", ("same", "options_first"): "NAME=VALUE",
     ("same", "options_second"): "NAME=VALUE",
+    ("same", "bom"): "written", ("same", "card"): "written", ("same", "only"): "word",
+    ("kin", "bom"): "written", ("kin", "card"): "written",
     ("kin", "plot"): "written",
     ("kin", "options"): "NAME=VALUE", ("kin", "options_first"): "NAME=VALUE",
     ("kin", "options_second"): "NAME=VALUE",
