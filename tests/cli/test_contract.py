@@ -53,7 +53,7 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
         (("same", "a", "again"), 0),
         (("same", "a", "again", "--expect", "moved"), 5),
         (("same", "a", "transposed"), 3),
-        (("same", "a", "stranger"), 3),
+        (("same", "a", "stranger", "--no-cause"), 3),
         (("same", "zeroed", "a"), 3),  # which differs by infinitely much
         (("same", "t5", "t5", "--only", "encoder"), 0),
         (("same", "a", "bert"), 4),

@@ -64,6 +64,14 @@ def same(
         Expected | None,
         typer.Option(help="Fail if nothing moved: a rotation that did not run is the same too."),
     ] = None,
+    look_for_cause: Annotated[
+        bool,
+        typer.Option(
+            "--cause/--no-cause",
+            help="Whether to look for the usual mistake where they differ: minutes for a model of "
+            "some hundred million weights.",
+        ),
+    ] = True,
     bom: Bom = None,
     card: Card = None,
     as_json: Json = False,
@@ -102,7 +110,11 @@ def same(
         with Blocks(ours.blocks, "blocks compared", disable=as_json) as progress:
             verdict = compare_bodies(ours, theirs, decide(ours, theirs, progress, seed=seed))
         cause = moved = None
-        if not verdict.answer.same_function:
+        if not verdict.answer.same_function and look_for_cause:
+            if not as_json:
+                say(
+                    f"{verdict.answer.value}; looking for the cause (--no-cause does not)", err=True
+                )
             cause = find_cause(ours, theirs)
         elif expect is not None:
             moved = len(moved_tensors(ours, theirs))
