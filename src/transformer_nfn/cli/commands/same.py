@@ -116,7 +116,7 @@ def same(
                     f"{verdict.answer.value}; looking for the cause (--no-cause does not)", err=True
                 )
             cause = find_cause(ours, theirs)
-        elif expect is not None:
+        elif verdict.answer.same_function and expect is not None:
             moved = len(moved_tensors(ours, theirs))
         written = certificate and _certify(verdict, ours, theirs, certificate)
         same_function = verdict.answer.same_function
