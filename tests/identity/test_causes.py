@@ -127,11 +127,17 @@ def test_other_changes_have_no_cause(share: float, folder: Folder, tmp_path: Pat
     assert cause_of(folder("llama"), broken(folder("llama"), changed, tmp_path / "bad")) is None
 
 
-def test_a_rounded_fine_tune_is_no_dtype(folder: Folder, tmp_path: Path) -> None:
+@pytest.mark.parametrize("rows", [slice(None), slice(-1, None)])
+def test_a_rounded_fine_tune_is_no_dtype(
+    rows: slice, folder: Folder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("transformer_nfn.identity.causes.apart._ROWS", 8)
+
     def tuned(model: Model, generator: torch.Generator) -> None:
         for name, tensor in model.tensors.items():
             noise = torch.randn(tensor.shape, generator=generator)
-            model.tensors[name] = tensor + 0.001 * tensor.std() * noise
+            model.tensors[name] = tensor.clone()
+            model.tensors[name][rows] += (0.001 * tensor.std() * noise)[rows]
         breakages.through_bfloat16(model, generator)
 
     assert cause_of(folder("llama"), broken(folder("llama"), tuned, tmp_path / "bad")) is None
