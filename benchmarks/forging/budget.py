@@ -153,4 +153,4 @@ def _floor(norms: Tensor) -> Tensor:
 
 def _declared(draft: Draft, delta: Delta, number: int) -> dict[str, Tensor]:
     batch = draft.chosen(held(draft.checkpoint, {**draft.zeros(), **delta})).block(number)
-    return {name: batch[name][0, 0, 0].clone() for name in batch}
+    return {name: batch[name][0, 0, 0].clone() for name in batch.tensors}

@@ -132,7 +132,7 @@ class Draft:
     def block(self, number: int) -> dict[str, Tensor]:
         """Declared tensors of a block; copies."""
         batch = self.network.block(number)
-        return {name: batch[name][0, 0, 0].clone() for name in batch}
+        return {name: batch[name][0, 0, 0].clone() for name in batch.tensors}
 
     def packed(self, number: int, block: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """Declared tensors by their names on disk; linear, so good for differences as well."""

@@ -130,7 +130,7 @@ def write_random(case: Case, file: Path) -> None:
     """Random weights of one network."""
     generator = torch.Generator().manual_seed(0)
     batch = WeightBatch.random(case.spec, networks=1, blocks=case.blocks, generator=generator)
-    save_file({name: batch[name] * 0.02 for name in batch}, file)
+    save_file({name: batch[name] * 0.02 for name in batch.tensors}, file)
 
 
 def read_weights(case: Case, path: Path) -> Weights:

@@ -96,8 +96,8 @@ def test_the_action_is_the_paper_s_definition(batch: WeightBatch, seed: int) -> 
         for b in range(batch.blocks):
             tau, pi_o, pi_a = (g.parts[label][n, b] for label in "hra")
             m, big_n = g.parts["k"][n, b].mT, g.parts["v"][n, b]
-            w = {name: batch[name][n, :, b] for name in batch}
-            out = {name: got[name][n, :, b] for name in got}
+            w = {name: batch[name][n, :, b] for name in batch.tensors}
+            out = {name: got[name][n, :, b] for name in got.tensors}
             for i in range(batch.spec.size("h")):
                 t = int(tau[i])
                 q = w["Q"][:, t] @ m[t].T

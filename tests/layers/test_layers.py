@@ -117,9 +117,9 @@ def test_equivariant_layer_is_the_paper_s_formula(batch: WeightBatch, e: int, se
             order = [0, 1 + len(row.free_out), *range(1, 1 + len(row.free_out))]
             order += range(2 + len(row.free_out), view.dim() - 1)
             parameters[row.name] = view[block] if row.source == "1" else view[block].permute(order)
-        weights = {name: batch[name][:, :, block] for name in batch}
+        weights = {name: batch[name][:, :, block] for name in batch.tensors}
         expected = paper_formula.evaluate(paper_formula.EQUIVARIANT, weights, parameters)
-        for name in batch:
+        for name in batch.tensors:
             assert relative_error(got[name][:, :, block], expected[name]) <= EXACT
 
 
@@ -134,7 +134,7 @@ def test_invariant_layer_is_the_paper_s_formula(
         parameters = {
             name: view[block].movedim(1, -1) for name, view in layer.row_parameters().items()
         }
-        weights = {name: batch[name][:, :, block] for name in batch}
+        weights = {name: batch[name][:, :, block] for name in batch.tensors}
         expected = paper_formula.evaluate(paper_formula.INVARIANT, weights, parameters)
         assert relative_error(got[:, :, block], expected["I"]) <= EXACT
 
@@ -231,7 +231,7 @@ def test_each_row_has_a_named_view_of_the_parameters() -> None:
         views["bB <- 1"].fill_(7.0)
     out = layer(BATCH.to(dtype=torch.float32))
     assert (out["bB"] == 7).all()
-    assert all((out[name] == 0).all() for name in out if name != "bB")
+    assert all((out[name] == 0).all() for name in out.tensors if name != "bB")
 
 
 def test_initial_scale_keeps_variance() -> None:

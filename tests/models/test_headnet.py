@@ -52,7 +52,7 @@ TOKENS = 7
 
 
 def all_rows(net: NetBatch) -> Callable[[Tensor], NetBatch]:
-    return lambda rows: net if len(rows) == net.blocks.networks else net.select(slice(0, len(rows)))
+    return lambda rows: net if len(rows) == net.blocks.networks else net[: len(rows)]
 
 
 def model(net: NetBatch = NET, **settings: Any) -> HeadNet:

@@ -141,7 +141,7 @@ def test_the_net_agrees_with_torch_s_own_modules() -> None:
         x = patches[i] @ net.embedding["weight"][i] + net.embedding["bias"][i]
         x = norm(x + sine_positions(7, 32))
         for block in range(2):
-            w = {name: net.blocks[name][i, 0, block] for name in net.blocks}
+            w = {name: net.blocks[name][i, 0, block] for name in net.blocks.tensors}
             attention = nn.MultiheadAttention(32, 2, bias=False, dtype=torch.float64)
             wide = [w[name].transpose(0, 1).flatten(1).T for name in "QKV"]  # (h k) x
             with torch.no_grad():
@@ -165,7 +165,7 @@ def test_positions_are_sine_and_cosine() -> None:
 
 def test_parts_must_be_of_the_same_networks() -> None:
     net = paper_nets(3)
-    assert net.select(slice(1, 3)).blocks.networks == 2
+    assert net[1:3].blocks.networks == 2
     with pytest.raises(ShapeError, match="the blocks are of 3 networks"):
         NetBatch(net.blocks, {"weight": torch.zeros(2, 16, 32)})
     with pytest.raises(ShapeError, match="have no embedding"):

@@ -69,7 +69,7 @@ def test_a_residual_block_of_another_name_keeps_every_invariance(name: str) -> N
     tokens = torch.randn(3, 4, SIZES["D"], generator=generator(3), dtype=torch.float64)
     torch.testing.assert_close(apply_net(moved, tokens), apply_net(net, tokens))
     one, two = canonical(net).blocks, canonical(moved).blocks
-    for tensor in one:
+    for tensor in one.tensors:
         torch.testing.assert_close(one[tensor], two[tensor], rtol=0, atol=1e-12)
 
 
@@ -84,7 +84,7 @@ def test_nothing_is_taken_out_of_what_a_norm_sees() -> None:
     rms = compose("mine", Half(Attention(), "rms"), Half(Mlp("gelu"), "rms"))
     net = a_net(rms)
     found = canonical(net).blocks
-    assert all(torch.equal(found[name], net.blocks[name]) for name in found)
+    assert all(torch.equal(found[name], net.blocks[name]) for name in found.tensors)
     relu = canonical(a_net(compose("m", Half(Attention(), "rms"), Half(Mlp("relu"), "rms"))))
     column = relu.blocks["A"].square().sum(-2) + relu.blocks["bA"].square()
     torch.testing.assert_close(column, torch.ones_like(column))

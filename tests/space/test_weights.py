@@ -20,7 +20,7 @@ def test_flat_and_back(batch: WeightBatch) -> None:
     flat = batch.flat()
     assert flat.shape == (batch.networks, batch.channels, batch.blocks * batch.spec.weights)
     again = WeightBatch.from_flat(batch.spec, flat, batch.blocks)
-    assert all(torch.equal(again[name], batch[name]) for name in batch)
+    assert all(torch.equal(again[name], batch[name]) for name in batch.tensors)
 
 
 def test_flat_is_block_after_block_in_the_declared_order() -> None:
@@ -46,7 +46,7 @@ def test_selecting_and_joining() -> None:
         "blocks": [batch.select(blocks=slice(0, 2)), batch.select(blocks=slice(2, 3))],
     }.items():
         joined = WeightBatch.cat(pieces, along)  # type: ignore[arg-type]
-        assert all(torch.equal(joined[name], batch[name]) for name in batch)
+        assert all(torch.equal(joined[name], batch[name]) for name in batch.tensors)
 
 
 def test_joining_different_specs_is_refused() -> None:

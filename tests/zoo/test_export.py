@@ -25,7 +25,7 @@ def read(path: Path) -> tuple[dict[str, torch.Tensor], dict[str, str]]:
 def tensors_of(net: NetBatch, place: int) -> dict[str, torch.Tensor]:
     blocks = {
         f"blocks.{number}.{name}": net.blocks[name][place, 0, number]
-        for name in net.blocks
+        for name in net.blocks.tensors
         for number in range(net.blocks.blocks)
     }
     parts = {

@@ -690,9 +690,7 @@ class Checkpoint(Closing):
     def batch(self, dtype: torch.dtype | None = torch.float32) -> WeightBatch:
         """All blocks in one batch of one network, as layers take them."""
         blocks = [self.block(number, dtype) for number in range(self.blocks)]
-        return WeightBatch(
-            self.spec, {name: torch.cat([b[name] for b in blocks], dim=2) for name in blocks[0]}
-        )
+        return WeightBatch.cat(blocks, "blocks")
 
     def pack(self, number: int, batch: WeightBatch) -> dict[str, Tensor]:
         """The inverse of `block`: tensors by their names on disk, in the batch's dtype."""

@@ -1,18 +1,27 @@
 """Elements of the symmetry group of a declared block: identity, product, inverse, action."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from transformer_nfn.group.kinds import KINDS
-from transformer_nfn.space import BlockSpec, Index, RowView, ShapeError, WeightBatch
+from transformer_nfn.space import (
+    BlockSpec,
+    Container,
+    Index,
+    RowView,
+    ShapeError,
+    WeightBatch,
+    picked_networks,
+)
 
 
 @dataclass(frozen=True, eq=False)
-class GroupElement:
+class GroupElement(Container):
     """One group element for each network and block, or one network's for all where n is 1.
 
     For the paper's block g = (τ, (M_i), (N_i), π_O, π_A) is the parts h, k, v, r, a. A permuted
@@ -116,6 +125,45 @@ class GroupElement:
                 moved = KINDS[axis.kind].act(view.unfold(tensor), part, index.dual)
                 tensor = view.fold(moved, tuple(tensor.shape))
         return tensor
+
+    @classmethod
+    def cat(cls, batches: Sequence["GroupElement"]) -> "GroupElement":
+        """Put the elements of several batches of networks together."""
+        if not batches:
+            raise ShapeError("there are no elements to put together")
+        spec = batches[0].spec
+        if any(element.spec != spec for element in batches):
+            raise ShapeError(f"cannot join elements of {[element.spec for element in batches]}")
+        labels = batches[0].parts
+        return GroupElement(
+            spec, {label: torch.cat([g.parts[label] for g in batches]) for label in labels}
+        )
+
+    def __len__(self) -> int:
+        return self._batch[0]
+
+    def __iter__(self) -> Iterator["GroupElement"]:
+        return (self[number] for number in range(len(self)))
+
+    def __getitem__(self, key: int | slice | Tensor | Sequence[int]) -> "GroupElement":
+        """The elements of some networks, by a number, a slice, a mask or a list of numbers."""
+        picked = picked_networks(key, len(self))
+        return GroupElement(self.spec, {label: part[picked] for label, part in self.parts.items()})
+
+    def _children(self) -> tuple[list[Any], Any]:
+        return list(self.parts.values()), (self.spec, tuple(self.parts))
+
+    @classmethod
+    def _of_children(cls, children: Sequence[Any], context: Any) -> "GroupElement":
+        spec, labels = context
+        element = object.__new__(cls)
+        object.__setattr__(element, "spec", spec)
+        parts = MappingProxyType(dict(zip(labels, children, strict=True)))
+        object.__setattr__(element, "parts", parts)
+        return element
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return GroupElement, (self.spec, dict(self.parts))
 
     @property
     def _batch(self) -> tuple[int, int]:

@@ -20,7 +20,7 @@ def relative_error(got: WeightBatch | Tensor, expected: WeightBatch | Tensor) ->
     Not-a-number and infinite values count as an infinite error.
     """
     if isinstance(got, WeightBatch) and isinstance(expected, WeightBatch):
-        return max(relative_error(got[name], expected[name]) for name in expected)
+        return max(relative_error(got[name], expected[name]) for name in expected.tensors)
     if not (isinstance(got, Tensor) and isinstance(expected, Tensor)):
         raise TypeError(f"cannot compare {type(got).__name__} with {type(expected).__name__}")
     if got.shape != expected.shape:
@@ -67,7 +67,7 @@ def assert_equivariant(
     bound = TOLERANCE[batch.dtype] if tolerance is None else tolerance
     for g in _random_elements(batch, samples, generator, matrices):
         got, expected = layer(g(batch)), g(layer(batch))
-        errors = {name: relative_error(got[name], expected[name]) for name in expected}
+        errors = {name: relative_error(got[name], expected[name]) for name in expected.tensors}
         worst = [f"{error:.1e} in {name}" for name, error in errors.items() if not error <= bound]
         if worst:
             raise AssertionError(

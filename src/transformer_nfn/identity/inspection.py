@@ -110,7 +110,7 @@ def inspect_checkpoint(
 
 def _health(checkpoint: Checkpoint, number: int) -> BlockHealth:
     raw = checkpoint.block(number)
-    bad = sum(int((~torch.isfinite(raw[name])).sum()) for name in raw)
+    bad = sum(int((~torch.isfinite(raw[name])).sum()) for name in raw.tensors)
     norms = torch.cat([part for norm in reading(checkpoint, number) for part in norm])
     if bad or not torch.isfinite(norms).all():
         nan = float("nan")

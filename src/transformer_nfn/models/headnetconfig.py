@@ -68,7 +68,7 @@ class HeadNetConfig(BaseModel):
     @staticmethod
     def of(net: NetBatch, *, positions: int = 0, **settings: Any) -> "HeadNetConfig":
         """A config for networks like these."""
-        graph = net_graph(net.select(slice(1)), positions)
+        graph = net_graph(net[:1], positions)
         shapes = {part: tuple(numbers.shape[1:]) for part, numbers in graph.items()}
         return HeadNetConfig(shapes=shapes, positions=positions, **settings)
 

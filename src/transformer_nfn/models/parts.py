@@ -125,4 +125,4 @@ def own_weights(net: NetBatch) -> NetBatch:
 
 def flat_size(net: NetBatch, part: str) -> int:
     """How many numbers ``"embedding"`` or ``"classifier"`` of one network has."""
-    return net.select(slice(1)).flat(part).shape[1]
+    return net[:1].flat(part).shape[1]

@@ -27,6 +27,7 @@ from transformer_nfn.space.blocks import (
     RESIDUAL_NO_BO,
     ROTARY,
 )
+from transformer_nfn.space.container import Container, picked_networks
 from transformer_nfn.space.errors import DeclarationError, ShapeError, UnknownFunctionError
 from transformer_nfn.space.functions import layer_norm, rms_norm, sine_positions
 from transformer_nfn.space.net import NetBatch, apply_blocks, apply_net, apply_paper_net
@@ -78,6 +79,7 @@ __all__ = [
     "BlockFunction",
     "BlockSpec",
     "ClassToken",
+    "Container",
     "CrossAttention",
     "DeclarationError",
     "Embedding",
@@ -123,6 +125,7 @@ __all__ = [
     "linear",
     "parse_indices",
     "permuted",
+    "picked_networks",
     "rms_norm",
     "rotary",
     "scaled",

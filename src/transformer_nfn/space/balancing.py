@@ -35,7 +35,7 @@ def balance(batch: WeightBatch) -> Balanced:
     that one M serves them all. Computed in float64. What rounding destroyed when the weights were
     stored (ε·κ) it cannot bring back.
     """
-    tensors = {name: batch.tensors[name] for name in batch}
+    tensors = dict(batch.tensors)
     deficient = {}
     for label, axis in batch.spec.block.axes.items():
         if axis.kind is Kind.LINEAR:

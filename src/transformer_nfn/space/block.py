@@ -167,6 +167,15 @@ class Block:
             "products": {name: str(product) for name, product in self.products.items()},
         }
 
+    def has_tables_of(self, other: "Block") -> bool:
+        """Whether weights of one are weights of the other: what is computed may still differ."""
+        return self is other or self._tables == other._tables
+
+    @cached_property
+    def _tables(self) -> dict[str, Any]:
+        """Once, since every layer asks whether weights are of its block."""
+        return self.tables()
+
     def to_dict(self) -> dict[str, Any]:
         """The declaration as plain data, with its parts, but without a function of its own."""
         if not self.halves:
@@ -188,6 +197,28 @@ class Block:
             for label, axis in data["axes"].items()
         }
         return declare(data["name"], axes, data["tensors"], data["products"])
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        tables = (dict(self.axes), dict(self.tensors), dict(self.products))
+        return _block, (self.name, *tables, self.function, self.halves, self.parallel)
+
+    def __deepcopy__(self, memo: object) -> "Block":
+        return self  # nothing in it can be changed
+
+    def __repr__(self) -> str:
+        return f"Block({self.name}: {' '.join([*self.tensors, *self.products])})"
+
+
+def _block(
+    name: str,
+    axes: dict[str, Axis],
+    tensors: dict[str, tuple[Index, ...]],
+    products: dict[str, Product],
+    *others: Any,
+) -> Block:
+    """A block from what `Block.__reduce__` took apart."""
+    tables = (MappingProxyType(axes), MappingProxyType(tensors), MappingProxyType(products))
+    return Block(name, *tables, *others)
 
 
 def declare(

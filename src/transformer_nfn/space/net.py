@@ -1,13 +1,15 @@
 """A whole network: what stands before and after its blocks, and the function of the zoo's nets."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
+from typing import Any
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from transformer_nfn.space.container import Container, picked_networks
 from transformer_nfn.space.errors import ShapeError
 from transformer_nfn.space.functions import layer_norm, per_net, rms_norm, sine_positions
 from transformer_nfn.space.parts.half import NormPlace
@@ -15,7 +17,7 @@ from transformer_nfn.space.weights import WeightBatch
 
 
 @dataclass(frozen=True, eq=False)
-class NetBatch:
+class NetBatch(Container):
     """n networks: their blocks, and the tensors of embedding and classifier, each "n …".
 
     The paper's nets: embedding ``weight: n p x``, ``bias: n x`` for patches of p pixels, none for
@@ -45,13 +47,66 @@ class NetBatch:
             raise ShapeError(f"these networks have no {part}")
         return torch.cat([tensor.flatten(1) for tensor in tensors.values()], dim=1)
 
-    def select(self, networks: slice) -> "NetBatch":
-        """Some of the networks."""
+    @classmethod
+    def cat(cls, batches: Sequence["NetBatch"]) -> "NetBatch":
+        """Put the networks of several batches together."""
+        if not batches:
+            raise ShapeError("there are no batches to put together")
+        for part in ("embedding", "classifier"):
+            found = [set(getattr(net, part)) for net in batches]
+            if any(names != found[0] for names in found):
+                names = ", ".join(sorted(set.union(*found) - set.intersection(*found)))
+                raise ShapeError(f"only some of these networks have {names} in their {part}")
         return NetBatch(
-            self.blocks.select(networks=networks),
-            {name: tensor[networks] for name, tensor in self.embedding.items()},
-            {name: tensor[networks] for name, tensor in self.classifier.items()},
+            WeightBatch.cat([net.blocks for net in batches]),
+            _joined([net.embedding for net in batches]),
+            _joined([net.classifier for net in batches]),
         )
+
+    @property
+    def networks(self) -> int:
+        """n, how many networks."""
+        return self.blocks.networks
+
+    def __len__(self) -> int:
+        return self.networks
+
+    def __iter__(self) -> Iterator["NetBatch"]:
+        return (self[number] for number in range(self.networks))
+
+    def __getitem__(self, key: int | slice | Tensor | Sequence[int]) -> "NetBatch":
+        """Some of the networks, by a number, a slice, a mask or a list of numbers."""
+        picked = picked_networks(key, self.networks)
+        return NetBatch(
+            self.blocks.select(networks=picked),
+            {name: tensor[picked] for name, tensor in self.embedding.items()},
+            {name: tensor[picked] for name, tensor in self.classifier.items()},
+        )
+
+    def __repr__(self) -> str:
+        parts = [
+            f"{part} of {sum(tensor[0].numel() for tensor in tensors.values()):,}"
+            for part, tensors in (("embedding", self.embedding), ("classifier", self.classifier))
+            if tensors and self.networks
+        ]
+        return ", ".join([f"NetBatch({self.blocks!r}", *parts]) + ")"
+
+    def _children(self) -> tuple[list[Any], Any]:
+        return [self.blocks, dict(self.embedding), dict(self.classifier)], None
+
+    @classmethod
+    def _of_children(cls, children: Sequence[Any], context: Any) -> "NetBatch":
+        net = object.__new__(cls)
+        for name, child in zip(("blocks", "embedding", "classifier"), children, strict=True):
+            object.__setattr__(net, name, MappingProxyType(child) if type(child) is dict else child)
+        return net
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return NetBatch, (self.blocks, dict(self.embedding), dict(self.classifier))
+
+
+def _joined(parts: Sequence[Mapping[str, Tensor]]) -> dict[str, Tensor]:
+    return {name: torch.cat([part[name] for part in parts]) for name in parts[0]}
 
 
 def apply_blocks(

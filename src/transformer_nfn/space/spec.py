@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from math import prod
 from types import MappingProxyType
+from typing import Any
 
 from transformer_nfn.space.axes import Kind
 from transformer_nfn.space.block import Block
@@ -84,7 +85,7 @@ class BlockSpec:
         return (
             isinstance(other, BlockSpec)
             and self.sizes == other.sizes
-            and (self.block is other.block or self.block.tables() == other.block.tables())
+            and self.block.has_tables_of(other.block)
         )
 
     def __hash__(self) -> int:
@@ -93,3 +94,10 @@ class BlockSpec:
     def __repr__(self) -> str:
         sizes = ", ".join(f"{symbol}={size}" for symbol, size in self.sizes.items())
         return f"BlockSpec({self.block.name}, {sizes})"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _spec, (self.block, dict(self.sizes))
+
+
+def _spec(block: Block, sizes: dict[str, int]) -> BlockSpec:
+    return BlockSpec(block, **sizes)

@@ -4,12 +4,13 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
 from types import MappingProxyType
-from typing import Literal, overload
+from typing import Any, Literal, overload
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from transformer_nfn.space.container import Container, picked_networks
 from transformer_nfn.space.errors import ShapeError
 from transformer_nfn.space.spec import BlockSpec
 
@@ -17,18 +18,18 @@ _DIMS = {"networks": 0, "channels": 1, "blocks": 2}
 
 
 @dataclass(frozen=True, eq=False)
-class WeightBatch:
+class WeightBatch(Container):
     """An immutable bag of tensors, each "n c l" and then the axes its block declares.
 
     n networks of l equal blocks; c channels, 1 in a network's own weights and more between the
     layers of a neural functional. The tensors are views where that is possible; do not write
-    into them.
+    into them. Its length is n, and iterating gives the networks one by one.
 
     Examples:
         >>> import torch
         >>> from transformer_nfn.space import PAPER, BlockSpec, WeightBatch
         >>> spec = BlockSpec(PAPER, D=4, heads=2, D_k=2, D_v=3, D_A=5)
-        >>> batch = WeightBatch.random(spec, networks=6, blocks=2, generator=torch.manual_seed(0))
+        >>> batch = WeightBatch.random(spec, networks=6, blocks=2)
         >>> batch[2:4]
         WeightBatch(n=2, c=1, l=2, BlockSpec(paper, D=4, heads=2, D_k=2, D_v=3, D_A=5))
         >>> batch["O"].shape
@@ -45,7 +46,7 @@ class WeightBatch:
             missing = sorted(set(block.tensors) - set(self.tensors))
             unknown = sorted(set(self.tensors) - set(block.tensors))
             raise ShapeError(f"block {block.name!r}: tensors missing {missing}, unknown {unknown}")
-        first = next(iter(self.tensors.values()))
+        first = self.tensors[next(iter(block.tensors))]
         for name in block.tensors:
             tensor, wanted = self.tensors[name], self.spec.shape(name)
             if tensor.dim() != 3 + len(wanted) or tensor.shape[3:] != wanted:
@@ -74,7 +75,7 @@ class WeightBatch:
         networks: int,
         channels: int = 1,
         blocks: int = 1,
-        generator: torch.Generator,
+        generator: torch.Generator | None = None,
         dtype: torch.dtype = torch.float32,
     ) -> "WeightBatch":
         """Standard normal weights, for tests and examples."""
@@ -106,17 +107,23 @@ class WeightBatch:
             },
         )
 
-    @staticmethod
+    @classmethod
     def cat(
-        batches: Sequence["WeightBatch"], along: Literal["networks", "channels", "blocks"]
+        cls,
+        batches: Sequence["WeightBatch"],
+        along: Literal["networks", "channels", "blocks"] = "networks",
     ) -> "WeightBatch":
         """Put batches of the same spec together."""
-        if any(batch.spec != batches[0].spec for batch in batches):
+        if not batches:
+            raise ShapeError("there are no batches to put together")
+        spec = batches[0].spec
+        if any(batch.spec != spec for batch in batches):
             raise ShapeError(f"cannot join different specs: {[batch.spec for batch in batches]}")
+        if along not in _DIMS:
+            raise ShapeError(f"batches are joined along {', '.join(_DIMS)}, not {along!r:.40}")
         dim = _DIMS[along]
         return WeightBatch(
-            batches[0].spec,
-            {name: torch.cat([b[name] for b in batches], dim=dim) for name in batches[0]},
+            spec, {name: torch.cat([b[name] for b in batches], dim) for name in spec.block.tensors}
         )
 
     @property
@@ -148,30 +155,43 @@ class WeightBatch:
     def _first(self) -> Tensor:
         return next(iter(self.tensors.values()))
 
-    def __iter__(self) -> Iterator[str]:
-        return iter(self.tensors)
+    def __len__(self) -> int:
+        return self.networks
+
+    def __contains__(self, name: object) -> bool:
+        return name in self.tensors
+
+    def __iter__(self) -> Iterator["WeightBatch"]:
+        return (self[number] for number in range(self.networks))
 
     @overload
     def __getitem__(self, key: str) -> Tensor: ...
 
     @overload
-    def __getitem__(self, key: slice | Tensor | Sequence[int]) -> "WeightBatch": ...
+    def __getitem__(self, key: int | slice | Tensor | Sequence[int]) -> "WeightBatch": ...
 
-    def __getitem__(self, key: str | slice | Tensor | Sequence[int]) -> "Tensor | WeightBatch":
-        """A tensor by its name, or networks by a slice, a mask or a list of numbers."""
+    def __getitem__(
+        self, key: str | int | slice | Tensor | Sequence[int]
+    ) -> "Tensor | WeightBatch":
+        """A tensor by its name, or networks by a number, a slice, a mask or a list of numbers."""
         if isinstance(key, str):
+            if key not in self.tensors:
+                raise KeyError(
+                    f"block {self.spec.block.name!r} has no tensor {key!r:.40}, but "
+                    f"{' '.join(self.tensors)}"
+                )
             return self.tensors[key]
         return self.select(networks=key)
 
     def select(
         self,
         *,
-        networks: slice | Tensor | Sequence[int] = slice(None),
+        networks: int | slice | Tensor | Sequence[int] = slice(None),
         channels: slice = slice(None),
         blocks: slice = slice(None),
     ) -> "WeightBatch":
-        """A part of the batch; slices are views."""
-        picked = networks if isinstance(networks, slice | Tensor) else list(networks)
+        """A part of the batch; slices are views. A number gives a batch of one network."""
+        picked = picked_networks(networks, self.networks)
         return self.map(lambda tensor: tensor[picked][:, channels, blocks])
 
     def map(self, function: Callable[[Tensor], Tensor]) -> "WeightBatch":
@@ -181,12 +201,6 @@ class WeightBatch:
     def replace(self, tensors: Mapping[str, Tensor]) -> "WeightBatch":
         """The same spec with other tensors; those not named stay."""
         return WeightBatch(self.spec, {**self.tensors, **tensors})
-
-    def to(
-        self, device: torch.device | str | None = None, dtype: torch.dtype | None = None
-    ) -> "WeightBatch":
-        """Move to a device or dtype."""
-        return self.map(lambda tensor: tensor.to(device=device, dtype=dtype))
 
     def rms(self) -> dict[str, float]:
         """The root mean square of each tensor over the whole batch, for `scaled`.
@@ -219,3 +233,18 @@ class WeightBatch:
 
     def __repr__(self) -> str:
         return f"WeightBatch(n={self.networks}, c={self.channels}, l={self.blocks}, {self.spec!r})"
+
+    def _children(self) -> tuple[list[Any], Any]:
+        return list(self.tensors.values()), (self.spec, tuple(self.tensors))
+
+    @classmethod
+    def _of_children(cls, children: Sequence[Any], context: Any) -> "WeightBatch":
+        spec, names = context
+        batch = object.__new__(cls)
+        object.__setattr__(batch, "spec", spec)
+        tensors = MappingProxyType(dict(zip(names, children, strict=True)))
+        object.__setattr__(batch, "tensors", tensors)
+        return batch
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return WeightBatch, (self.spec, dict(self.tensors))

@@ -111,7 +111,7 @@ def invariant_values(nets: NetBatch) -> Float64[Tensor, "n f"]:
     They do not tell all orbits apart: they are features, not a fingerprint.
     """
     check_owned(nets)
-    blocks = {name: nets.blocks[name][:, 0].double() for name in nets.blocks}  # n l …
+    blocks = {name: nets.blocks[name][:, 0].double() for name in nets.blocks.tensors}  # n l …
     outside = {
         f"{part}.{name}": tensor.double()
         for part in ("embedding", "classifier")

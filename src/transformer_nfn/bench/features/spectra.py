@@ -38,7 +38,7 @@ def check_owned(nets: NetBatch) -> None:
     Raises:
         BenchError: If there is one.
     """
-    if unknown := sorted(set(nets.blocks) - _SEEN):
+    if unknown := sorted(set(nets.blocks.tensors) - _SEEN):
         raise BenchError(
             f"block {nets.blocks.spec.block.name!r} has {', '.join(unknown)}, which these features "
             f"do not see: networks that differ in it alone would be the same"

@@ -113,7 +113,7 @@ class Leaning:
 
 
 def _filled(block: WeightBatch, value: float) -> WeightBatch:
-    return block.replace({name: torch.full_like(block[name], value) for name in block})
+    return block.replace({name: torch.full_like(block[name], value) for name in block.tensors})
 
 
 def _square(rows: Float[Tensor, "u x"]) -> Float[Tensor, "x x"]:

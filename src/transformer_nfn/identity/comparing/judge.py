@@ -255,12 +255,12 @@ def _unknown(known: Basis | None, rows: Tensor) -> Tensor:
 
 def plus(one: WeightBatch, two: WeightBatch) -> WeightBatch:
     """The sum of two blocks."""
-    return WeightBatch(two.spec, {name: one[name] + two[name] for name in two})
+    return WeightBatch(two.spec, {name: one[name] + two[name] for name in two.tensors})
 
 
 def minus(one: WeightBatch, two: WeightBatch) -> WeightBatch:
     """The difference of two blocks."""
-    return WeightBatch(two.spec, {name: one[name] - two[name] for name in two})
+    return WeightBatch(two.spec, {name: one[name] - two[name] for name in two.tensors})
 
 
 def _shared_values(

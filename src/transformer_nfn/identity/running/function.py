@@ -252,7 +252,7 @@ def _weights(blocks: Sequence[WeightBatch]) -> dict[str, Float[Tensor, "n ..."]]
     """The tensors of one block of each network."""
     if len(blocks) == 1:
         return {name: tensor[:, 0, 0] for name, tensor in blocks[0].tensors.items()}
-    return {name: torch.cat([b[name][:, 0, 0] for b in blocks]) for name in blocks[0]}
+    return {name: torch.cat([b[name][:, 0, 0] for b in blocks]) for name in blocks[0].tensors}
 
 
 def embed(checkpoint: Checkpoint, inputs: Tensor) -> Float[Tensor, "s t x"]:

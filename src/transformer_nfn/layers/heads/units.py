@@ -108,7 +108,7 @@ def units_of(batch: WeightBatch, block: int) -> Units:
     if batch.channels != 1:
         raise ShapeError(f"{batch.channels} channels are features, not a network; it has one")
     check_units(batch.spec)
-    w = {name: batch[name][:, 0, block].double() for name in batch}
+    w = {name: batch[name][:, 0, block].double() for name in batch.tensors}
     heads = [w[name] for name in ("Q", "K", "V", "O")]
     if heads[0].dim() == 5:  # n g m …: heads in groups, which share keys and values
         heads = [_each_head(tensor, heads[0].shape[2]) for tensor in heads]

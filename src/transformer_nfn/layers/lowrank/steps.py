@@ -146,7 +146,7 @@ class LowRank:
             name: tuple(index.label for index in indices)
             for name, indices in batch.spec.block.tensors.items()
         }
-        pools = Pools({name: (labels[name], batch[name]) for name in batch})
+        pools = Pools({name: (labels[name], batch[name]) for name in batch.tensors})
         everywhere = {"n": batch.networks, "c": batch.channels}
         parts = {}
         for read, users in self.reads.items():

@@ -1,0 +1,142 @@
+"""What torch does with a tensor, done with all tensors of a batch: move, pin, join, transform."""
+
+from collections.abc import Callable, Sequence
+from typing import Any, Self, TypeVar
+
+import torch
+from torch import Tensor
+from torch.utils import _pytree as pytree
+from torch.utils.data._utils.collate import default_collate_fn_map
+
+from transformer_nfn.space.errors import ShapeError
+
+
+class Container:
+    """Tensors of the same networks under one roof, which torch can look into.
+
+    A subclass says what its children are and how to put them together again; it is then a pytree
+    (`torch.func`, `torch.utils.checkpoint` and others find its tensors), and what a `DataLoader`
+    gets of a dataset is joined to one batch.
+    """
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        pytree.register_pytree_node(
+            cls,
+            lambda container: container._children(),
+            lambda children, context: cls._of_children(list(children), context),
+            serialized_type_name=f"{cls.__module__}.{cls.__qualname__}",
+        )
+        default_collate_fn_map[cls] = _collate
+
+    def _children(self) -> tuple[list[Any], Any]:
+        """Tensors, or what has them, and all else that is needed to build it again."""
+        raise NotImplementedError
+
+    @classmethod
+    def _of_children(cls, children: Sequence[Any], context: Any) -> Self:
+        """The inverse of `_children`, without checks: torch puts all kinds of things there."""
+        raise NotImplementedError
+
+    @classmethod
+    def cat(cls, batches: Sequence[Self]) -> Self:
+        """Put the networks of several batches together."""
+        raise NotImplementedError
+
+    @classmethod
+    def stack(cls, nets: Sequence[Self]) -> Self:
+        """One batch of single networks, such as iterating over a batch gives."""
+        several = [len(net) for net in nets if len(net) != 1]  # type: ignore[arg-type]
+        if several:
+            raise ShapeError(
+                f"stack takes single networks, one of these has {several[0]}; use {cls.__name__}"
+                ".cat to join batches"
+            )
+        return cls.cat(nets)
+
+    def to(
+        self,
+        *where: torch.device | torch.dtype | str | int,
+        device: torch.device | str | int | None = None,
+        dtype: torch.dtype | None = None,
+        non_blocking: bool = False,
+    ) -> Self:
+        """Move to a device, a dtype or both, as `torch.nn.Module.to` does.
+
+        Integers, the indices of a permutation for example, keep their dtype.
+
+        Examples:
+            >>> import torch
+            >>> from transformer_nfn.space import PAPER, BlockSpec, WeightBatch
+            >>> spec = BlockSpec(PAPER, D=4, heads=2, D_k=2, D_v=3, D_A=5)
+            >>> batch = WeightBatch.random(spec, networks=2)
+            >>> batch.to("cpu", torch.float64).dtype
+            torch.float64
+        """
+        for one in where:
+            if isinstance(one, torch.dtype) and dtype is None:
+                dtype = one
+            elif isinstance(one, torch.device | str | int) and device is None:
+                device = one
+            else:
+                raise ShapeError(f"to takes a device, a dtype or both, not {where!r:.80}")
+        if dtype is not None and not (dtype.is_floating_point or dtype.is_complex):
+            raise ShapeError(f"weights are floating-point numbers, not {dtype}")
+
+        def moved(tensor: Tensor) -> Tensor:
+            own = dtype if tensor.is_floating_point() else None
+            return tensor.to(device=device, dtype=own, non_blocking=non_blocking)
+
+        return _mapped(moved, self)
+
+    def pin_memory(self) -> Self:
+        """Move to memory from which a GPU copies quickly; a `DataLoader` calls it."""
+        return _mapped(Tensor.pin_memory, self)
+
+    def detach(self) -> Self:
+        """The same numbers, without their history of gradients."""
+        return _mapped(Tensor.detach, self)
+
+
+_Kind = TypeVar("_Kind", bound=Container)
+
+
+def _mapped(function: Callable[[Tensor], Tensor], container: _Kind) -> _Kind:
+    mapped: _Kind = pytree.tree_map(function, container)
+    return mapped
+
+
+def _collate(items: Sequence[Container], *, collate_fn_map: Any = None) -> Container:
+    """What `torch.utils.data.default_collate` does with them."""
+    return type(items[0]).cat(items)
+
+
+def picked_networks(
+    wanted: int | slice | Tensor | Sequence[int], networks: int
+) -> slice | Tensor | list[int]:
+    """What picks networks from tensors "n …", and leaves their first axis where it is.
+
+    Raises:
+        IndexError: If there is no such network.
+        ShapeError: If it is nothing that picks networks.
+    """
+    if isinstance(wanted, slice):
+        return wanted
+    if isinstance(wanted, Tensor):
+        if wanted.dim() != 1:
+            raise ShapeError(
+                f"networks are picked by a mask or by numbers along one axis, got a tensor of "
+                f"shape {tuple(wanted.shape)}"
+            )
+        return wanted
+    if isinstance(wanted, int):
+        if not -networks <= wanted < networks:
+            raise IndexError(f"network {wanted} of a batch of {networks}")
+        start = wanted % networks
+        return slice(start, start + 1)
+    if isinstance(wanted, tuple) or not isinstance(wanted, Sequence):
+        raise ShapeError(
+            f"networks are picked by a number, a slice, a mask or a list of numbers, not "
+            f"{wanted!r:.60}; channels and blocks by select(channels=…, blocks=…)"
+        )
+    return list(wanted)
