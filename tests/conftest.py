@@ -19,6 +19,12 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "dev"))
 torch.set_num_threads(1)
 
 
+@pytest.fixture(autouse=True)
+def same_start() -> None:
+    """Layers draw their parameters from torch's global generator: the same in every run."""
+    torch.manual_seed(0)
+
+
 @pytest.fixture
 def memory() -> Iterator[str]:
     """The URL of an empty place that is not local."""

@@ -171,7 +171,7 @@ def test_a_planted_wrong_row_is_caught(name: str, label: str) -> None:
         parameters = {
             row.name: torch.randn(
                 2,
-                *row.parameter_shape(SPEC.size, 2, 3),
+                *row.parameter_shape(SPEC.lengths, 2, 3),
                 dtype=torch.float64,
                 generator=generator(1),
             )

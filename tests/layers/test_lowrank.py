@@ -180,7 +180,7 @@ def test_a_parameter_is_the_sum_of_products() -> None:
     views = layer.row_parameters()
     assert relative_error(views["B <- QK x y"], phi) <= EXACT
     for row in layer.rows:
-        assert views[row.name].shape == (2, *row.parameter_shape(SPEC.size, 2, 2))
+        assert views[row.name].shape == (2, *row.parameter_shape(SPEC.lengths, 2, 2))
         place = views[row.name].data_ptr()
         stored = [name for name, p in layer.matrices.items() if p.data_ptr() == place]
         assert bool(stored) == (len(row.free_out) + len(row.free_in) < 2)
@@ -197,7 +197,7 @@ def test_a_planted_factor_along_a_permuted_axis_is_caught(name: str, wrong: bool
         right = rows[place]
         axes = tuple(a for a in right.source_axes if a in (*right.free_in, "a"))
         rows[place] = replace(right, summed=(), free_in=axes)
-    plan = LowRank(rows, RESIDUAL, lambda a: 2 if a == "d" else spec.size(a), 1, 3, rank=2)
+    plan = LowRank(rows, RESIDUAL, {**spec.lengths, "d": 2}, 1, 3, rank=2)
     g = generator(1)
     parameters = {
         name: torch.randn(1, *shape, generator=g, dtype=torch.float64)

@@ -59,7 +59,7 @@ def row(block: Block, name: str) -> Row:
 
 
 def test_parameters_and_fans() -> None:
-    sizes = {"x": 3, "y": 3, "h": 2, "k": 5, "v": 7, "r": 3, "a": 11, "d": 1}.__getitem__
+    sizes = {"x": 3, "y": 3, "h": 2, "k": 5, "v": 7, "r": 3, "a": 11, "d": 1}
     into_b = row(PAPER, "B <- B a x")
     assert into_b.parameter == "e x' c x"
     assert into_b.parameter_shape(sizes, 4, 6) == (6, 3, 4, 3)

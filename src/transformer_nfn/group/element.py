@@ -10,10 +10,10 @@ from torch import Tensor
 
 from transformer_nfn.group.kinds import KINDS
 from transformer_nfn.space import (
+    AxisView,
     BlockSpec,
     Container,
     Index,
-    RowView,
     ShapeError,
     WeightBatch,
     picked_networks,
@@ -120,7 +120,7 @@ class GroupElement(Container):
         for index in sorted(indices, key=lambda index: -len(axes[index.label].per)):
             if index.label in self.parts:
                 axis = axes[index.label]
-                view = RowView(indices, index.label, axis.per)
+                view = AxisView(indices, index.label, axis.per)
                 part = self.parts[index.label].to(tensor.device)
                 moved = KINDS[axis.kind].act(view.unfold(tensor), part, index.dual)
                 tensor = view.fold(moved, tuple(tensor.shape))

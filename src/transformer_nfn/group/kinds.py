@@ -48,8 +48,8 @@ class KindAction(Protocol):
         """The part that undoes `part`."""
         ...
 
-    def act(self, rows: Tensor, part: Tensor, dual: bool) -> Tensor:
-        """Move the last axis of `rows`, "n l per rows s"."""
+    def act(self, vectors: Tensor, part: Tensor, dual: bool) -> Tensor:
+        """Move the last axis of `vectors`, "n l per vectors s"."""
         ...
 
 
@@ -82,13 +82,13 @@ class Permuted:
         """The inverse permutation."""
         return part.argsort(dim=-1)
 
-    def act(self, rows: Tensor, part: Tensor, dual: bool) -> Tensor:
+    def act(self, vectors: Tensor, part: Tensor, dual: bool) -> Tensor:
         """Gather along the last axis; a permutation matrix is its own inverse transpose."""
-        return torch.take_along_dim(rows, part.unsqueeze(-2), dim=-1)
+        return torch.take_along_dim(vectors, part.unsqueeze(-2), dim=-1)
 
 
 class Linear:
-    """Matrices G: rows · G, and rows · G⁻ᵀ on the dual axis.
+    """Matrices G: vectors · G, and vectors · G⁻ᵀ on the dual axis.
 
     The paper's M is G_kᵀ (it writes W^(Q) Mᵀ and W^(K) M⁻¹), its N is G_v.
     """
@@ -112,25 +112,31 @@ class Linear:
         return matrices(outer, size, generator)
 
     def compose(self, first: Tensor, second: Tensor) -> Tensor:
-        """Rows · first · second."""
+        """Vectors · first · second."""
         return first @ second
 
     def inverse(self, part: Tensor) -> Tensor:
         """The inverse matrix."""
-        inverse: Tensor = torch.linalg.inv(part)
-        return inverse
+        return _inverse(part)
 
-    def act(self, rows: Tensor, part: Tensor, dual: bool) -> Tensor:
+    def act(self, vectors: Tensor, part: Tensor, dual: bool) -> Tensor:
         """Multiply from the right in the wider of both dtypes, so that only storing rounds."""
-        dtype = torch.promote_types(rows.dtype, part.dtype)
+        dtype = torch.promote_types(vectors.dtype, part.dtype)
         matrix = part.to(dtype)
         if dual:
-            matrix = torch.linalg.inv(matrix).mT
-        return (rows.to(dtype) @ matrix).to(rows.dtype)
+            matrix = _inverse(matrix).mT
+        return (vectors.to(dtype) @ matrix).to(vectors.dtype)
+
+
+def _inverse(matrix: Tensor) -> Tensor:
+    """In float32 at least: torch inverts nothing coarser."""
+    wide = torch.promote_types(matrix.dtype, torch.float32)
+    inverse: Tensor = torch.linalg.inv(matrix.to(wide))
+    return inverse.to(matrix.dtype)
 
 
 class Rotary:
-    """Complex numbers c, one for each pair (j, j + s/2): rows · c, rows / c̄ on the dual axis.
+    """Complex numbers c, one for each pair (j, j + s/2): vectors · c, vectors / c̄ on the dual axis.
 
     Rotary positions multiply the pair j of a query at position t by e^(iθ_j t), and the score is
     the real part of Σ_j q_j k̄_j e^(iθ_j (t - t')). It stays as it is exactly if q_j k̄_j does.
@@ -166,19 +172,19 @@ class Rotary:
         """One divided by the number."""
         return torch.view_as_real(torch.view_as_complex(part).reciprocal())
 
-    def act(self, rows: Tensor, part: Tensor, dual: bool) -> Tensor:
+    def act(self, vectors: Tensor, part: Tensor, dual: bool) -> Tensor:
         """Multiply each pair, in the wider of both dtypes."""
-        dtype = torch.promote_types(rows.dtype, part.dtype)
+        dtype = torch.promote_types(vectors.dtype, part.dtype)
         number = torch.view_as_complex(part.to(dtype).contiguous())
         if dual:
             number = number.conj().reciprocal()
-        re, im = rows.to(dtype).chunk(2, dim=-1)
+        re, im = vectors.to(dtype).chunk(2, dim=-1)
         moved = torch.complex(re, im) * number.unsqueeze(-2)
-        return torch.cat([moved.real, moved.imag], dim=-1).to(rows.dtype)
+        return torch.cat([moved.real, moved.imag], dim=-1).to(vectors.dtype)
 
 
 class Scaled:
-    """Positive numbers λ: rows · λ, rows / λ on the dual axis."""
+    """Positive numbers λ: vectors · λ, vectors / λ on the dual axis."""
 
     def part_shape(self, size: int) -> tuple[int, ...]:
         """One number for each entry."""
@@ -206,11 +212,11 @@ class Scaled:
         """One divided by each number."""
         return part.reciprocal()
 
-    def act(self, rows: Tensor, part: Tensor, dual: bool) -> Tensor:
+    def act(self, vectors: Tensor, part: Tensor, dual: bool) -> Tensor:
         """Scale each entry, in the wider of both dtypes."""
-        dtype = torch.promote_types(rows.dtype, part.dtype)
+        dtype = torch.promote_types(vectors.dtype, part.dtype)
         scale = part.to(dtype).unsqueeze(-2)
-        return (rows / scale if dual else rows * scale).to(rows.dtype)
+        return (vectors / scale if dual else vectors * scale).to(vectors.dtype)
 
 
 class Signed:
@@ -242,9 +248,9 @@ class Signed:
         """Itself."""
         return part
 
-    def act(self, rows: Tensor, part: Tensor, dual: bool) -> Tensor:
+    def act(self, vectors: Tensor, part: Tensor, dual: bool) -> Tensor:
         """Both coordinates of a pair get its sign."""
-        return rows * torch.cat([part, part], dim=-1).to(rows.dtype).unsqueeze(-2)
+        return vectors * torch.cat([part, part], dim=-1).to(vectors.dtype).unsqueeze(-2)
 
 
 #: The kinds the group acts on; free axes have none.

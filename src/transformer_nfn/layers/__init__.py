@@ -1,7 +1,6 @@
 """Equivariant and invariant layers, derived from the declaration of a block."""
 
 from transformer_nfn.layers.budget import DEFAULT_BUDGET, BudgetError
-from transformer_nfn.layers.equivariant import EquivariantLayer, pointwise_relu
 from transformer_nfn.layers.heads.layer import HeadAwareLayer
 from transformer_nfn.layers.heads.messages import Messages, NodeEncoder, Standardised, pooled
 from transformer_nfn.layers.heads.seeded import seeded_linear
@@ -15,9 +14,14 @@ from transformer_nfn.layers.heads.values import (
     nonzero_square,
     row_to_head_values,
 )
-from transformer_nfn.layers.invariant import InvariantLayer
+from transformer_nfn.layers.layer import (
+    EquivariantLayer,
+    InvariantLayer,
+    RowLayer,
+    pointwise_relu,
+)
+from transformer_nfn.layers.recomputing import recomputed
 from transformer_nfn.layers.reference import reference as run_reference
-from transformer_nfn.layers.rowlayer import RowLayer
 from transformer_nfn.layers.rows import (
     CONSTANT,
     INVARIANT,
@@ -50,6 +54,7 @@ __all__ = [
     "nonzero_square",
     "pointwise_relu",
     "pooled",
+    "recomputed",
     "row_to_head_values",
     "run_reference",
     "seeded_linear",

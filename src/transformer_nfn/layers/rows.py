@@ -10,7 +10,7 @@ Why it is equivariant can be read off: no permuted and no linear axis occurs in 
 every linear axis is tied.
 """
 
-from collections.abc import Callable
+from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import combinations
 from math import prod
@@ -23,7 +23,7 @@ CONSTANT = "1"
 INVARIANT = "I"
 
 #: The length of an axis by its label.
-Sizes = Callable[[str], int]
+Sizes = Mapping[str, int]
 
 
 @dataclass(frozen=True)
@@ -69,11 +69,12 @@ class Row:
     def parameter_shape(self, sizes: Sizes, inputs: int, outputs: int) -> tuple[int, ...]:
         """Lengths of the axes in `parameter`."""
         channel = [] if self.source == CONSTANT else [inputs]
-        return (outputs, *map(sizes, self.free_out), *channel, *map(sizes, self.free_in))
+        free_out, free_in = ([sizes[a] for a in axes] for axes in (self.free_out, self.free_in))
+        return (outputs, *free_out, *channel, *free_in)
 
     def fan_in(self, sizes: Sizes, inputs: int) -> int:
         """How many products of independent weights one entry of the target adds up."""
-        return inputs * prod(map(sizes, (*self.free_in, *self.summed, *self.contracted)))
+        return inputs * prod(sizes[a] for a in (*self.free_in, *self.summed, *self.contracted))
 
 
 def equivariant_rows(block: Block) -> tuple[Row, ...]:

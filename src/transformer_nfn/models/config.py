@@ -24,7 +24,7 @@ class NFNConfig(BaseModel):
         recompute: Run the encoder block by block, and again in the backward pass instead of
             keeping what is between its layers. None: where there is a rank.
         max_parameters: The budget of each layer.
-        seed: Of the initial parameters.
+        seed: Of the initial parameters; None draws them from torch's global generator.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -40,7 +40,7 @@ class NFNConfig(BaseModel):
     rank: int | None = Field(default=None, ge=1)
     recompute: bool | None = None
     max_parameters: int = DEFAULT_BUDGET
-    seed: int = 0
+    seed: int | None = None
 
     @model_validator(mode="after")
     def _check(self) -> "NFNConfig":

@@ -5,12 +5,12 @@ from collections.abc import Mapping, Sequence
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
-from torch.utils.checkpoint import checkpoint
 
 from transformer_nfn.layers import (
     DEFAULT_BUDGET,
     EquivariantLayer,
     InvariantLayer,
+    recomputed,
     seeded_linear,
 )
 from transformer_nfn.space import BlockSpec, WeightBatch
@@ -47,7 +47,7 @@ class Encoder(nn.Module):
         rank: int | None = None,
         recompute: bool | None = None,
         max_parameters: int = DEFAULT_BUDGET,
-        generator: torch.Generator,
+        generator: torch.Generator | None = None,
     ) -> None:
         super().__init__()
         if not channels:
@@ -118,11 +118,5 @@ class Encoder(nn.Module):
         for block in range(batch.blocks):
             weights = batch.select(blocks=slice(block, block + 1))
             parameters = [layer[block] for layer in layers]
-            vectors.append(
-                checkpoint(
-                    self._run, weights, parameters, use_reentrant=False, preserve_rng_state=False
-                )
-                if torch.is_grad_enabled()
-                else self._run(weights, parameters)
-            )
+            vectors.append(recomputed(self._run, weights, parameters))
         return torch.cat(vectors, dim=2)

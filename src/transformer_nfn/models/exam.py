@@ -15,7 +15,7 @@ from jaxtyping import Float, Int
 from pydantic import BaseModel, ConfigDict, Field
 from torch import Tensor, nn
 
-from transformer_nfn.models.parts import WeightModel, question_sizes
+from transformer_nfn.models.parts import WeightModel, question_sizes, seeded_generator
 from transformer_nfn.models.sheet import answer_sheet
 from transformer_nfn.space import NetBatch, ShapeError, apply_net
 
@@ -41,7 +41,8 @@ class ExamConfig(BaseModel):
         classes: o, the answers there are; question i is to have the answer i mod o.
         noises: Questions with noise of so many standard deviations of all questions are asked too.
         eps: Of every LayerNorm of the networks under study.
-        seed: Of the initial questions and of all that is made of them.
+        seed: Of the initial questions and of all that is made of them; None draws the first from
+            torch's global generator, and the others as 0 does.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -52,7 +53,7 @@ class ExamConfig(BaseModel):
     classes: int = Field(ge=2)
     noises: tuple[float, ...] = (1.0,)
     eps: float = Field(default=1e-5, ge=0)
-    seed: int = 0
+    seed: int | None = None
 
     @staticmethod
     def of(net: NetBatch, *, tokens: int, **settings: Any) -> "ExamConfig":
@@ -93,7 +94,7 @@ class Exam(WeightModel):
         super().__init__()
         self.config = config
         s, t, p, o = config.questions, config.tokens, config.inputs, config.classes
-        generator = torch.Generator().manual_seed(config.seed)
+        generator = seeded_generator(config.seed)
         self.questions = nn.Parameter(_START * torch.randn(s, t, p, generator=generator))
         noise = torch.randn(len(config.noises), s, t, p, generator=generator)
         self.register_buffer("noise", noise)
@@ -151,7 +152,7 @@ class Exam(WeightModel):
             judges: Rows of good networks.
             steps: How many steps; the rate falls to nothing in the second half of them.
         """
-        generator = torch.Generator().manual_seed(self.config.seed)
+        generator = torch.Generator().manual_seed(self.config.seed or 0)
         optimizer = torch.optim.Adam([self.questions], lr=_RATE)
         count = self.config.questions
         for step in range(steps):

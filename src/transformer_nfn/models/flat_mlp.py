@@ -2,12 +2,11 @@
 
 from typing import Any
 
-import torch
 from jaxtyping import Float
 from pydantic import BaseModel, ConfigDict, Field
 from torch import Tensor
 
-from transformer_nfn.models.parts import PartsModel, flat_size, own_weights
+from transformer_nfn.models.parts import PartsModel, flat_size, own_weights, seeded_generator
 from transformer_nfn.space import NetBatch
 
 
@@ -19,7 +18,7 @@ class FlatMLPConfig(BaseModel):
         embedding: Numbers in its embedding; None leaves it unread.
         classifier: Numbers in its classifier.
         hidden: Width of all layers.
-        seed: Of the initial parameters.
+        seed: Of the initial parameters; None draws them from torch's global generator.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -28,7 +27,7 @@ class FlatMLPConfig(BaseModel):
     embedding: int | None = Field(default=None, ge=1)
     classifier: int = Field(ge=1)
     hidden: int = Field(default=50, ge=1)
-    seed: int = 0
+    seed: int | None = None
 
     @staticmethod
     def of(net: NetBatch, **settings: Any) -> "FlatMLPConfig":
@@ -61,7 +60,7 @@ class FlatMLP(PartsModel):
         if config.embedding is not None:
             widths["embedding"] = [config.embedding, hidden]
         widths["classifier"] = [config.classifier, hidden, hidden, hidden]
-        super().__init__(widths, torch.Generator().manual_seed(config.seed))
+        super().__init__(widths, seeded_generator(config.seed))
         self.config = config
 
     def vector(self, net: NetBatch, part: str) -> Float[Tensor, "n numbers"]:

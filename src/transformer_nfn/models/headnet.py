@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from transformer_nfn.layers import Messages, NodeEncoder, Standardised, pooled, seeded_linear
 from transformer_nfn.models.headnetconfig import HeadNetConfig, NormPlace
 from transformer_nfn.models.netgraph import by_block, net_graph
-from transformer_nfn.models.parts import WeightModel
+from transformer_nfn.models.parts import WeightModel, seeded_generator
 from transformer_nfn.space import NetBatch, ShapeError
 
 #: How many networks are turned into graphs at once, and how many say what numbers are usual.
@@ -47,7 +47,7 @@ class HeadNet(WeightModel):
     def __init__(self, config: HeadNetConfig) -> None:
         super().__init__()
         self.config = config
-        generator = torch.Generator().manual_seed(config.seed)
+        generator = seeded_generator(config.seed)
         numbers = {part: shape[-1] for part, shape in config.shapes.items()}
         width = config.width
         self.standardised = nn.ModuleDict(
@@ -157,7 +157,8 @@ class HeadNet(WeightModel):
     def _chance(self) -> torch.Generator:
         """Of one step: from seed and step alone, so that a resumed fit draws the same."""
         self.steps += 1
-        return torch.Generator().manual_seed(self.config.seed + 1_000_003 * int(self.steps))
+        seed = (self.config.seed or 0) + 1_000_003 * int(self.steps)
+        return torch.Generator().manual_seed(seed)
 
 
 def _noisy(numbers: Tensor, deviation: float, chance: torch.Generator | None) -> Tensor:

@@ -51,7 +51,8 @@ class HeadNetConfig(BaseModel):
         hidden: Width of the MLP on the pooled states.
         dropout: Of what that MLP reads, in training.
         noise: Deviation of noise on all standardised numbers, in training.
-        seed: Of the initial parameters, dropout and noise.
+        seed: Of the initial parameters, dropout and noise; None draws the first from torch's global
+            generator, and the others as 0 does.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -63,7 +64,7 @@ class HeadNetConfig(BaseModel):
     hidden: int = Field(default=64, ge=1)
     dropout: float = Field(default=0.1, ge=0, lt=1)
     noise: float = Field(default=0.0, ge=0)
-    seed: int = 0
+    seed: int | None = None
 
     @staticmethod
     def of(net: NetBatch, *, positions: int = 0, **settings: Any) -> "HeadNetConfig":

@@ -7,7 +7,7 @@ from torch import Tensor, nn
 from transformer_nfn.layers import seeded_linear
 from transformer_nfn.models.config import NFNConfig
 from transformer_nfn.models.encoder import Encoder
-from transformer_nfn.models.parts import WeightModel
+from transformer_nfn.models.parts import WeightModel, seeded_generator
 from transformer_nfn.space import NetBatch, ShapeError
 
 
@@ -33,7 +33,7 @@ class TransformerNFN(WeightModel):
     def __init__(self, config: NFNConfig) -> None:
         super().__init__()
         self.config = config
-        generator = torch.Generator().manual_seed(config.seed)
+        generator = seeded_generator(config.seed)
         hidden = config.hidden
         self.encoder = self.embedding = self.classifier = None
         if config.channels is not None:

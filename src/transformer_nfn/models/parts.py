@@ -50,7 +50,12 @@ def question_sizes(net: NetBatch) -> dict[str, int]:
     }
 
 
-def relu_layers(widths: Sequence[int], generator: torch.Generator) -> nn.Sequential:
+def seeded_generator(seed: int | None) -> torch.Generator | None:
+    """A generator of one's own, or none: then torch's global one is drawn from."""
+    return None if seed is None else torch.Generator().manual_seed(seed)
+
+
+def relu_layers(widths: Sequence[int], generator: torch.Generator | None) -> nn.Sequential:
     """Linear-ReLU from each width to the next."""
     layers: list[nn.Module] = []
     for inputs, outputs in pairwise(widths):
@@ -66,7 +71,9 @@ class PartsModel(WeightModel):
         generator: The source of initial parameters.
     """
 
-    def __init__(self, widths: Mapping[str, Sequence[int]], generator: torch.Generator) -> None:
+    def __init__(
+        self, widths: Mapping[str, Sequence[int]], generator: torch.Generator | None
+    ) -> None:
         super().__init__()
         self.sizes = {part: layers[0] for part, layers in widths.items()}
         self.parts = nn.ModuleDict(

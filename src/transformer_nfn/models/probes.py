@@ -8,7 +8,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from torch import Tensor, nn
 
 from transformer_nfn.layers import seeded_linear
-from transformer_nfn.models.parts import WeightModel, question_sizes, relu_layers
+from transformer_nfn.models.parts import WeightModel, question_sizes, relu_layers, seeded_generator
 from transformer_nfn.space import NetBatch, ShapeError, apply_net
 
 
@@ -21,7 +21,7 @@ class ProbeNetConfig(BaseModel):
         inputs: p, numbers in a token: pixels of a patch, or D for word vectors.
         classes: o, logits a network gives.
         hidden: Width of the MLP that reads them.
-        seed: Of the initial parameters.
+        seed: Of the initial parameters; None draws them from torch's global generator.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -31,7 +31,7 @@ class ProbeNetConfig(BaseModel):
     inputs: int = Field(ge=1)
     classes: int = Field(ge=1)
     hidden: int = Field(default=64, ge=1)
-    seed: int = 0
+    seed: int | None = None
 
     @staticmethod
     def of(net: NetBatch, *, tokens: int, **settings: Any) -> "ProbeNetConfig":
@@ -56,7 +56,7 @@ class ProbeNet(WeightModel):
     def __init__(self, config: ProbeNetConfig) -> None:
         super().__init__()
         self.config = config
-        generator = torch.Generator().manual_seed(config.seed)
+        generator = seeded_generator(config.seed)
         shape = (config.probes, config.tokens, config.inputs)
         self.probes = nn.Parameter(torch.randn(shape, generator=generator))
         answers, hidden = config.probes * config.classes, config.hidden

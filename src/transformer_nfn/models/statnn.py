@@ -7,7 +7,7 @@ from jaxtyping import Float
 from pydantic import BaseModel, ConfigDict, Field
 from torch import Tensor
 
-from transformer_nfn.models.parts import PartsModel, flat_size, own_weights
+from transformer_nfn.models.parts import PartsModel, flat_size, own_weights, seeded_generator
 from transformer_nfn.space import NetBatch
 
 QUANTILES = (0.0, 0.25, 0.5, 0.75, 1.0)
@@ -23,7 +23,7 @@ class StatNNConfig(BaseModel):
         classifier_tensors: Tensors in its classifier.
         hidden: Width of the layers that read blocks and classifier.
         embedding_hidden: Width of the layer that reads the embedding.
-        seed: Of the initial parameters.
+        seed: Of the initial parameters; None draws them from torch's global generator.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -33,7 +33,7 @@ class StatNNConfig(BaseModel):
     classifier_tensors: int = Field(default=4, ge=1)
     hidden: int = Field(default=256, ge=1)
     embedding_hidden: int = Field(default=64, ge=1)
-    seed: int = 0
+    seed: int | None = None
 
     @staticmethod
     def of(net: NetBatch, **settings: Any) -> "StatNNConfig":
@@ -78,7 +78,7 @@ class StatNN(PartsModel):
         if config.embedding is not None:
             widths["embedding"] = [config.embedding, config.embedding_hidden]
         widths["classifier"] = [STATISTICS * config.classifier_tensors, hidden, hidden]
-        super().__init__(widths, torch.Generator().manual_seed(config.seed))
+        super().__init__(widths, seeded_generator(config.seed))
         self.config = config
 
     def vector(self, net: NetBatch, part: str) -> Float[Tensor, "n numbers"]:

@@ -15,6 +15,7 @@ from transformer_nfn.space.axes import (
     scaled,
     signed,
 )
+from transformer_nfn.space.axisview import AxisView
 from transformer_nfn.space.balancing import Balanced, balance
 from transformer_nfn.space.block import Block, BlockFunction, Factor, Product, compose, declare
 from transformer_nfn.space.blocks import (
@@ -56,7 +57,6 @@ from transformer_nfn.space.parts.half import Half, NormPlace
 from transformer_nfn.space.parts.mlp import GatedMlp, Mlp, unit_neurons
 from transformer_nfn.space.parts.part import Part, Unit
 from transformer_nfn.space.parts.rotary import Rope
-from transformer_nfn.space.rowview import RowView
 from transformer_nfn.space.spec import BlockSpec
 from transformer_nfn.space.weights import WeightBatch
 
@@ -74,6 +74,7 @@ __all__ = [
     "ROTARY",
     "Attention",
     "Axis",
+    "AxisView",
     "Balanced",
     "Block",
     "BlockFunction",
@@ -101,7 +102,6 @@ __all__ = [
     "Product",
     "Projection",
     "Rope",
-    "RowView",
     "Scaled",
     "ShapeError",
     "Sound",

@@ -8,7 +8,7 @@ from jaxtyping import Bool
 from torch import Tensor
 
 from transformer_nfn.space.axes import Index, Kind
-from transformer_nfn.space.rowview import RowView
+from transformer_nfn.space.axisview import AxisView
 from transformer_nfn.space.weights import WeightBatch
 
 
@@ -50,7 +50,7 @@ def _balance_axis(
 ) -> tuple[Bool[Tensor, "n l ..."], dict[str, Tensor]]:
     sides = []
     views = {
-        name: RowView(indices, label, per)
+        name: AxisView(indices, label, per)
         for name, indices in batch.spec.block.tensors.items()
         if any(index.label == label for index in indices)
     }

@@ -1,7 +1,7 @@
 """A block declared once as a table of tensors with labelled axes."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property, partial
 from types import MappingProxyType
 from typing import Any
@@ -77,6 +77,11 @@ class Block:
     function: BlockFunction | None = None
     halves: tuple[Half, ...] = ()
     parallel: bool = False
+    _tables: str = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        # Now and as text, since every layer asks whether weights are of its block.
+        object.__setattr__(self, "_tables", repr(self.tables()))
 
     def labels(self, name: str) -> tuple[Index, ...]:
         """The axes of a tensor or of a product."""
@@ -170,11 +175,6 @@ class Block:
     def has_tables_of(self, other: "Block") -> bool:
         """Whether weights of one are weights of the other: what is computed may still differ."""
         return self is other or self._tables == other._tables
-
-    @cached_property
-    def _tables(self) -> dict[str, Any]:
-        """Once, since every layer asks whether weights are of its block."""
-        return self.tables()
 
     def to_dict(self) -> dict[str, Any]:
         """The declaration as plain data, with its parts, but without a function of its own."""

@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cached_property
 from math import prod
 from types import MappingProxyType
 from typing import Any
@@ -25,6 +24,7 @@ class BlockSpec:
 
     block: Block
     sizes: Mapping[str, int]
+    lengths: Mapping[str, int]  # of each axis, by its label
 
     def __init__(self, block: Block, /, **sizes: int) -> None:
         """Check the sizes against the declaration.
@@ -41,8 +41,10 @@ class BlockSpec:
                 f"missing: {', '.join(missing) or 'none'}, unknown: {', '.join(unknown) or 'none'}"
             )
         ordered = {symbol: sizes[symbol] for symbol in wanted}
+        lengths = {a: ordered.get(axis.symbol, 0) + axis.offset for a, axis in block.axes.items()}
         object.__setattr__(self, "block", block)
         object.__setattr__(self, "sizes", MappingProxyType(ordered))
+        object.__setattr__(self, "lengths", MappingProxyType(lengths))
         indexing = {outer for axis in block.axes.values() for outer in axis.per}
         for label, axis in block.axes.items():
             # A permuted axis of size 1 would make "tied" and "summed" rows the same row twice.
@@ -61,20 +63,11 @@ class BlockSpec:
 
     def size(self, label: str) -> int:
         """The length of an axis."""
-        axis = self.block.axes[label]
-        return self.sizes.get(axis.symbol, 0) + axis.offset
+        return self.lengths[label]
 
     def shape(self, name: str) -> tuple[int, ...]:
         """The shape of a tensor or product in one network, channel and block."""
-        if name not in self._shapes:
-            labels = self.block.labels(name)
-            self._shapes[name] = tuple(self.size(index.label) for index in labels)
-        return self._shapes[name]
-
-    @cached_property
-    def _shapes(self) -> dict[str, tuple[int, ...]]:
-        """Shapes that were asked for; every batch of weights asks for all of them."""
-        return {}
+        return tuple(self.lengths[index.label] for index in self.block.labels(name))
 
     @property
     def weights(self) -> int:

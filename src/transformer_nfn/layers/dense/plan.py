@@ -1,14 +1,93 @@
-"""Rows grouped by their tied axes: the paper's 45 rows become 14 matmuls in 9 groups."""
+"""Rows grouped by their tied axes: the paper's 45 rows become 14 matmuls on 9 sets of features."""
 
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from functools import reduce
 from math import prod
 
+import torch
 from torch import Tensor
 
-from transformer_nfn.layers.dense.contraction import Contraction, Group, Side, Wiring
 from transformer_nfn.layers.dense.products import head_product
+from transformer_nfn.layers.named import Named, Sums
 from transformer_nfn.layers.rows import CONSTANT, Row, Sizes
 from transformer_nfn.space import WeightBatch
+
+
+@dataclass(frozen=True)
+class Entries:
+    """What one tensor has at each index of the tied axes.
+
+    Attributes:
+        name: The tensor, the product or `CONSTANT`.
+        free: Its free axes.
+        shape: Its channels (1 for a constant) and the lengths of its free axes.
+        start: Where they begin among the features.
+        stop: Where they end.
+    """
+
+    name: str
+    free: tuple[str, ...]
+    shape: tuple[int, ...]
+    start: int
+    stop: int
+
+
+@dataclass(frozen=True)
+class TiedRows:
+    """All rows with the same tied axes: for each target one matrix "l F T" from all sources.
+
+    Every source that has the tied axes, summed over its other symmetric axes, is a row into every
+    target that has them, so the matrices are dense: F are the entries (c, free axes) of the
+    sources side by side, T those (e, free axes) of the target.
+
+    Attributes:
+        tied: The tied axes.
+        sources: What they read.
+        targets: What they write.
+    """
+
+    tied: tuple[str, ...]
+    sources: tuple[Entries, ...]
+    targets: tuple[Entries, ...]
+
+    @property
+    def mixes_channels_only(self) -> bool:
+        """Whether no free axis takes part, so that the matrix is from c to e channels."""
+        return bool(self.tied) and not any(s.free for s in (*self.sources, *self.targets))
+
+    def features(self, sums: Sums) -> Tensor:
+        """All sources side by side: "l (n tied) F"; "l n c (tied)" where only channels mix.
+
+        The second leaves channels where the weights have them, before the tied axes.
+        """
+        if self.mixes_channels_only:
+            wanted = ("l", "n", "c", *self.tied)
+            parts = [sums.over(source.name, wanted).tensor.flatten(3) for source in self.sources]
+            return parts[0] if len(parts) == 1 else torch.cat(parts, dim=2)
+        parts = [
+            sums.over(s.name, ("l", "n", *self.tied, "c", *s.free)).matrices(
+                ("l",), ("n", *self.tied), ("c", *s.free)
+            )
+            for s in self.sources
+            if s.name != CONSTANT
+        ]
+        if self.sources[-1].name == CONSTANT:
+            parts.append(parts[0].new_ones(*parts[0].shape[:2], 1))
+        return parts[0] if len(parts) == 1 else torch.cat(parts, dim=2)
+
+    def write(
+        self, target: Entries, features: Tensor, matrix: Tensor, lengths: Mapping[str, int]
+    ) -> Named:
+        """What these rows add to a target, along all axes that they vary along."""
+        tied = [lengths[a] for a in self.tied]
+        if self.mixes_channels_only:
+            mixed = torch.matmul(matrix.mT.unsqueeze(1), features)  # l n e (tied)
+            shape = (*mixed.shape[:3], *tied)
+            return Named(("l", "n", "e", *self.tied), mixed.reshape(shape))
+        shape = (len(matrix), lengths["n"], *tied, *target.shape)
+        made = torch.bmm(features, matrix).view(shape)
+        return Named(("l", "n", *self.tied, "e", *target.free), made)
 
 
 class Plan:
@@ -19,63 +98,54 @@ class Plan:
         self.sizes = sizes
         self.inputs = inputs
         self.outputs = outputs
-        # Only a target with linear axes has no untied row, and only such are factors of products.
-        untied = {row.target for row in rows if not row.tied}
-        groups = [
-            Group(
+        self.groups = tuple(
+            TiedRows(
                 members[0].tied,
-                tuple(map(sizes, members[0].tied)),
-                self._sides({row.source: row.free_in for row in members}, inputs),
-                self._sides({row.target: row.free_out for row in members}, outputs),
-                channels_apart=members[0].target not in untied,
+                self._entries({row.source: row.free_in for row in members}, inputs),
+                self._entries({row.target: row.free_out for row in members}, outputs),
             )
             for members in _by_ties(rows)
-        ]
-        sources = {}
+        )
+        #: Axes of the sources and targets by name.
+        self.sources: dict[str, tuple[str, ...]] = {}
         for row in rows:
             if row.source != CONSTANT:
                 # A product is never made along an axis that all its rows sum over.
                 summed = [set(r.summed) for r in rows if r.source == row.source]
                 unused = set.intersection(*summed) if row.contracted else set()
-                sources[row.source] = tuple(a for a in row.source_axes if a not in unused)
-        targets = {row.target: row.target_axes for row in rows}
-        matrices = [
-            (number, side)
-            for target in targets
-            for number, group in sorted(enumerate(groups), key=lambda item: len(item[1].tied))
-            for side in group.targets
-            if side.name == target
-        ]
-        self.wiring = Wiring(tuple(groups), sources, targets, tuple(matrices))
-        #: For each matrix, by the name of its parameter, its group and its target.
+                self.sources[row.source] = tuple(a for a in row.source_axes if a not in unused)
+        self.targets = {row.target: row.target_axes for row in rows}
+        #: For each matrix, by the name of its parameter, which rows it is of, and its target.
         self.matrices = {
-            matrix_name(side.name, groups[number].tied): (groups[number], side)
-            for number, side in matrices
+            matrix_name(entries.name, group.tied): (number, entries)
+            for target in self.targets
+            for number, group in sorted(enumerate(self.groups), key=lambda one: len(one[1].tied))
+            for entries in group.targets
+            if entries.name == target
         }
 
-    def _sides(self, free: Mapping[str, tuple[str, ...]], channels: int) -> tuple[Side, ...]:
-        sides, start = [], 0
+    def _entries(self, free: Mapping[str, tuple[str, ...]], channels: int) -> tuple[Entries, ...]:
+        found, start = [], 0
         for name, labels in free.items():
-            shape = (1 if name == CONSTANT else channels, *map(self.sizes, labels))
-            sides.append(Side(name, labels, shape, start, start + prod(shape)))
+            shape = (1 if name == CONSTANT else channels, *(self.sizes[a] for a in labels))
+            found.append(Entries(name, labels, shape, start, start + prod(shape)))
             start += prod(shape)
-        return tuple(sides)
+        return tuple(found)
 
     @property
     def shapes(self) -> dict[str, tuple[int, ...]]:
-        """Shapes of the matrices by name, without "l"."""
-        return {name: self.matrix_shape(name) for name in self.matrices}
-
-    def matrix_shape(self, name: str) -> tuple[int, int]:
-        """F, the entries of the sources, and T, the entries of the target."""
-        group, target = self.matrices[name]
-        return group.sources[-1].stop, prod(target.shape)
+        """Shapes of the matrices by name, without "l": entries of the sources, of the target."""
+        return {
+            name: (self.groups[number].sources[-1].stop, prod(target.shape))
+            for name, (number, target) in self.matrices.items()
+        }
 
     def row_parameter(self, row: Row, matrices: Mapping[str, Tensor]) -> Tensor:
         """The parameter of one row, "l" and the axes of `Row.parameter`, as a view of "l F T"."""
         matrix = matrices[matrix_name(row.target, row.tied)]
-        group, target = self.matrices[matrix_name(row.target, row.tied)]
-        source = next(side for side in group.sources if side.name == row.source)
+        number, target = self.matrices[matrix_name(row.target, row.tied)]
+        sources = self.groups[number].sources
+        source = next(entries for entries in sources if entries.name == row.source)
         ins = source.shape[1:] if row.source == CONSTANT else source.shape
         part = matrix[:, source.start : source.stop]
         part = part.view(matrix.shape[0], *ins, *target.shape)
@@ -92,15 +162,30 @@ class Plan:
             matrices: The matrices "l F T" by name.
             relu: Targets to which ReLU is applied.
         """
-        sources = [
-            batch[name] if name in batch.tensors else head_product(batch, name, axes)
-            for name, axes in self.wiring.sources.items()
-        ]
-        ordered = [matrices[name] for name in self.matrices]
-        targets = Contraction.apply(  # type: ignore[no-untyped-call]
-            self.wiring, frozenset(relu), *sources, *ordered
+        sums = Sums(
+            {
+                name: Named(("n", "c", "l", *axes), batch[name])
+                if name in batch.tensors
+                else head_product(batch, name, axes)
+                for name, axes in self.sources.items()
+            }
         )
-        return dict(zip(self.wiring.targets, targets, strict=True))
+        features = [group.features(sums) for group in self.groups]
+        lengths = {**self.sizes, "n": batch.networks}
+        added: dict[str, list[Tensor]] = {target: [] for target in self.targets}
+        for name, (number, target) in self.matrices.items():
+            made = self.groups[number].write(target, features[number], matrices[name], lengths)
+            labels = ("n", "e", "l", *self.targets[target.name])
+            added[target.name].append(made.expand(labels, {}).tensor)
+        return {target: _total(some, target in relu) for target, some in added.items()}
+
+
+def _total(some: Sequence[Tensor], relu: bool) -> Tensor:
+    """Their sum. Those with more tied axes come later and are larger, so small ones go first."""
+    total = reduce(torch.add, some)
+    if not relu:
+        return total
+    return total.relu_() if len(some) > 1 else total.relu()  # a sum is nobody else's memory
 
 
 def matrix_name(target: str, tied: tuple[str, ...]) -> str:

@@ -5,7 +5,6 @@ from collections.abc import Iterator
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
-from torch.utils.checkpoint import checkpoint
 
 from transformer_nfn.layers.heads.messages import Messages, NodeEncoder, Standardised, pooled
 from transformer_nfn.layers.heads.seeded import seeded_linear
@@ -16,6 +15,7 @@ from transformer_nfn.layers.heads.values import (
     neuron_values,
     row_to_head_values,
 )
+from transformer_nfn.layers.recomputing import recomputed
 from transformer_nfn.space import BlockSpec, WeightBatch
 
 #: What is read of a block, and of the neurons of the block before it.
@@ -49,7 +49,7 @@ class HeadAwareLayer(nn.Module):
         spec: The declared block and its sizes.
         outputs: e, numbers for each block.
         width: Of the state of a head or neuron.
-        generator: The source of its initial parameters; seed 0 if not given.
+        generator: The source of its initial parameters; torch's global one if not given.
 
     Raises:
         ShapeError: If the block has no heads Q, K, V, O or no neurons.
@@ -65,7 +65,6 @@ class HeadAwareLayer(nn.Module):
     ) -> None:
         super().__init__()
         check_units(spec)
-        generator = generator or torch.Generator().manual_seed(0)
         numbers = _numbers(spec)
         self.standardised = nn.ModuleDict({part: Standardised(numbers[part]) for part in _PARTS})
         self.encoders = nn.ModuleDict(
@@ -99,13 +98,7 @@ class HeadAwareLayer(nn.Module):
         Raises:
             ShapeError: If the weights have more than one channel.
         """
-        vectors = [
-            checkpoint(self._read, part, use_reentrant=False, preserve_rng_state=False)
-            if torch.is_grad_enabled()
-            else self._read(part)
-            for part in _by_block(batch)
-        ]
-        return torch.stack(vectors, dim=1)
+        return torch.stack([recomputed(self._read, part) for part in _by_block(batch)], dim=1)
 
     def _read(self, part: WeightBatch) -> Float[Tensor, "n e"]:
         """The last block of one or two, after the neurons of the first."""

@@ -49,7 +49,7 @@ class NodeEncoder(nn.Module):
         generator: The source of initial parameters.
     """
 
-    def __init__(self, numbers: int, width: int, generator: torch.Generator) -> None:
+    def __init__(self, numbers: int, width: int, generator: torch.Generator | None) -> None:
         super().__init__()
         self.first = seeded_linear(numbers, width, generator)
         self.second = seeded_linear(width, width, generator)
@@ -72,7 +72,7 @@ class Messages(nn.Module):
         generator: The source of initial parameters.
     """
 
-    def __init__(self, numbers: int, width: int, generator: torch.Generator) -> None:
+    def __init__(self, numbers: int, width: int, generator: torch.Generator | None) -> None:
         super().__init__()
         self.edge = seeded_linear(numbers, width, generator)
         self.sender = seeded_linear(width, width, generator)

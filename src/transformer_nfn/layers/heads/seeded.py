@@ -4,8 +4,10 @@ import torch
 from torch import nn
 
 
-def seeded_linear(inputs: int, outputs: int, generator: torch.Generator) -> nn.Linear:
-    """`nn.Linear` with torch's own initial distribution, drawn from the given generator."""
+def seeded_linear(inputs: int, outputs: int, generator: torch.Generator | None) -> nn.Linear:
+    """`nn.Linear` with torch's own initial distribution, drawn from the given generator, if any."""
+    if generator is None:
+        return nn.Linear(inputs, outputs)
     # Made on "meta" first: nn.Linear would draw from torch's global generator.
     layer = nn.Linear(inputs, outputs, device="meta").to_empty(device=torch.get_default_device())
     bound = inputs**-0.5

@@ -98,7 +98,7 @@ def head_to_neuron_values(units: Units) -> Float64[Tensor, "n h a f"]:
     found = []
     for reader in units.readers:
         # All heads in one matrix: a batched product would copy the reader for each.
-        read = (units.O.flatten(1, 2) @ reader).view(*units.O.shape[:3], -1)  # n h v a
+        read = (units.O.flatten(1, 2) @ reader).view(*units.O.shape[:3], reader.shape[-1])
         square = (read * (v @ read)).sum(-2)  # n h a
         own = nonzero_square(reader.square().sum(-2)).unsqueeze(1)  # n 1 a
         found.append(log_share(square, of_w * own))

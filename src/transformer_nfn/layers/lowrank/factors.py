@@ -8,8 +8,11 @@ from math import prod
 import torch
 from torch import Tensor
 
-from transformer_nfn.layers.lowrank.named import RANK, Named
+from transformer_nfn.layers.named import Named
 from transformer_nfn.layers.rows import CONSTANT, Row, Sizes
+
+#: The label of the R products that a parameter is a sum of.
+RANK = "ρ"
 
 
 @dataclass(frozen=True)
@@ -50,7 +53,7 @@ class Factors:
 
     def _by_length(self, labels: tuple[str, ...]) -> tuple[tuple[str, ...], tuple[str, ...]]:
         """Axes longer than 1, and the others."""
-        longer = tuple(a for a in labels if self.sizes(a) > 1)
+        longer = tuple(a for a in labels if self.sizes[a] > 1)
         return longer, tuple(a for a in labels if a not in longer)
 
     @property
@@ -78,8 +81,8 @@ class Factors:
         channels = () if row.source == CONSTANT else (self.inputs,)
         return {
             self.name("mix"): (self.rank, self.outputs, *channels),
-            **{self.name(f"out_{a}"): (self.rank, self.sizes(a)) for a in row.free_out},
-            **{self.name(f"in_{a}"): (self.rank, self.sizes(a)) for a in row.free_in},
+            **{self.name(f"out_{a}"): (self.rank, self.sizes[a]) for a in row.free_out},
+            **{self.name(f"in_{a}"): (self.rank, self.sizes[a]) for a in row.free_in},
         }
 
     @property
@@ -95,7 +98,7 @@ class Factors:
         """
         if not self.factored:
             return {self.name("full"): variance}
-        free = {a: self.sizes(a) for a in self.row.free_in}
+        free = {a: self.sizes[a] for a in self.row.free_in}
         return {
             self.name("mix"): variance * prod(free.values()) / self.rank,
             **{self.name(f"out_{a}"): 1.0 for a in self.row.free_out},

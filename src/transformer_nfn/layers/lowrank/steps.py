@@ -18,9 +18,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from transformer_nfn.layers.lowrank.factors import Factors
-from transformer_nfn.layers.lowrank.named import RANK, Matmul, Named
-from transformer_nfn.layers.pooling import Pools
+from transformer_nfn.layers.lowrank.factors import RANK, Factors
+from transformer_nfn.layers.named import Named, Sums
 from transformer_nfn.layers.rows import CONSTANT, Row, Sizes
 from transformer_nfn.space import Block, WeightBatch
 
@@ -54,7 +53,7 @@ class Use:
 
 
 @dataclass(frozen=True)
-class Group:
+class SourceRows:
     """Rows with the same source and tied axes.
 
     Attributes:
@@ -133,7 +132,7 @@ class LowRank:
             whole = _combined(group, [parts[number, i] for i in range(len(group.uses))], parameters)
             starts = accumulate(group.widths, initial=0)
             for factors, start in zip(group.rows, starts, strict=False):
-                part = whole.narrow(start, factors.width) if factors.width else whole
+                part = whole.narrow(RANK, start, factors.width) if factors.width else whole
                 features[factors.row.name] = part
         return {
             target: self._write(members, features, parameters, batch.networks, target in relu)
@@ -146,13 +145,14 @@ class LowRank:
             name: tuple(index.label for index in indices)
             for name, indices in batch.spec.block.tensors.items()
         }
-        pools = Pools({name: (labels[name], batch[name]) for name in batch.tensors})
+        sums = Sums(
+            {name: Named(("n", "c", "l", *labels[name]), batch[name]) for name in batch.tensors}
+        )
         everywhere = {"n": batch.networks, "c": batch.channels}
         parts = {}
         for read, users in self.reads.items():
             left = tuple(a for a in labels[read.tensor] if a in (*read.stay, *read.weighted))
-            order = ("n", "c", "l", *left)
-            value = Named(order, pools.ordered(read.tensor, order))
+            value = sums.over(read.tensor, ("n", "c", "l", *left))
             for place, axis in enumerate(read.weighted):
                 weights = _weights(
                     [
@@ -173,7 +173,7 @@ class LowRank:
                 group = self.groups[number]
                 part = value
                 if read.weighted:
-                    part = value.narrow(start, sum(group.widths))
+                    part = value.narrow(RANK, start, sum(group.widths))
                     start += sum(group.widths)
                 parts[number, i] = part.rename(group.uses[i].names)
         return parts
@@ -211,7 +211,7 @@ class LowRank:
         """
         free = f"{row.free_out[0]}'"
         symmetric = tuple(a for a in axes if a != free)
-        lengths = {a: self.sizes(a) for a in symmetric} | {"e": self.outputs, "n": networks}
+        lengths = {a: self.sizes[a] for a in symmetric} | {"e": self.outputs, "n": networks}
         left, right = ("n", "e", "l", *symmetric, RANK), ("n", "e", "l", RANK, free)
         untied = [_outer(f, term, parameters) for f, term in mixed if not f.row.tied]
         columns = [term for f, term in mixed if f.row.tied]
@@ -224,19 +224,21 @@ class LowRank:
         second = torch.cat([w.expand(right, lengths).tensor for w in weights], dim=-2)
         batch, inner = first.shape[:3], first.shape[3:-1]
         a, b = first.flatten(3, -2).flatten(0, 2), second.flatten(0, 2)
-        if axes[-1] == free:
-            out: Tensor = Matmul.apply(a, b, relu)  # type: ignore[no-untyped-call]
+        last = axes[-1] == free
+        out = torch.bmm(a, b) if last else torch.bmm(b.mT, a.mT)
+        if relu:
+            out = out.relu_()
+        if last:
             return out.view(*batch, *inner, b.shape[-1])
-        out = Matmul.apply(b.mT, a.mT, relu)  # type: ignore[no-untyped-call]
         made = Named(("n", "e", "l", free, *symmetric), out.view(*batch, b.shape[-1], *inner))
         return made.order(("n", "e", "l", *axes)).tensor
 
 
-def _group(block: Block, members: tuple[Factors, ...]) -> Group:
+def _group(block: Block, members: tuple[Factors, ...]) -> SourceRows:
     row = members[0].row
     product = block.products.get(row.source)
     if product is None:
-        return Group(members, (Use(Read(row.source, row.tied, row.free_in), {}),), ())
+        return SourceRows(members, (Use(Read(row.source, row.tied, row.free_in), {}),), ())
     uses = []
     first, second = ({i.label for i in factor.indices} for factor in product.factors)
     both = first & second
@@ -249,7 +251,7 @@ def _group(block: Block, members: tuple[Factors, ...]) -> Group:
             tuple(a for a in own if called[a] in row.free_in and called[a] not in both),
         )
         uses.append(Use(read, {a: name for a, name in called.items() if a != name}))
-    return Group(members, tuple(uses), tuple(a for a in row.free_in if a in both))
+    return SourceRows(members, tuple(uses), tuple(a for a in row.free_in if a in both))
 
 
 def _weights(
@@ -266,7 +268,7 @@ def _weights(
     return Named(labels, torch.cat(tensors, dim=-2))
 
 
-def _combined(group: Group, parts: Sequence[Named], parameters: Parameters) -> Named:
+def _combined(group: SourceRows, parts: Sequence[Named], parameters: Parameters) -> Named:
     """What a group's rows read of their source, "n c l ρ tied"; no ρ where nothing is weighted."""
     tied = group.rows[0].row.tied
     if len(parts) == 1:

@@ -120,7 +120,10 @@ class Mlp(Part):
     ) -> Float[Tensor, "n *s t x"]:
         """f(X W^(A) + b^(A)) W^(B) + b^(B)."""
         neurons = w["bA"].shape[1]
-        A, B = w["A"].view(*w["A"].shape[:2], neurons), w["B"].view(len(w["B"]), neurons, -1)
+        A, B = (
+            w["A"].view(*w["A"].shape[:2], neurons),
+            w["B"].view(len(w["B"]), neurons, w["B"].shape[-1]),
+        )
         hidden = ACTIVATIONS[self.activation](per_net(x, A, w["bA"].view(-1, neurons)))
         out = per_net(hidden, B, w["bB"])
         return out * along_stream(w["nB"], out) if self.scaled else out

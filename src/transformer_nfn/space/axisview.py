@@ -1,4 +1,4 @@
-"""A tensor of weights as rows along one axis, for whatever acts on that axis alone."""
+"""A tensor of weights as vectors along one axis, for whatever acts on that axis alone."""
 
 from dataclasses import dataclass
 
@@ -8,13 +8,13 @@ from transformer_nfn.space.axes import Index
 
 
 @dataclass(frozen=True)
-class RowView:
-    """Reorders "n c l axes…" to "n l per… rows axis" and back.
+class AxisView:
+    """Reorders "n c l axes…" to "n l per… vectors axis" and back.
 
     Examples:
         >>> import torch
-        >>> from transformer_nfn.space import RowView, parse_indices
-        >>> view = RowView(parse_indices("h v* r"), "v", per=("h",))
+        >>> from transformer_nfn.space import AxisView, parse_indices
+        >>> view = AxisView(parse_indices("h v* r"), "v", per=("h",))
         >>> view.unfold(torch.zeros(7, 1, 2, 3, 5, 4)).shape  # n c l h v r -> n l h (c r) v
         torch.Size([7, 2, 3, 4, 5])
     """
@@ -33,11 +33,11 @@ class RowView:
         return [0, 2, *outer, 1, *rest, axis]
 
     def unfold(self, tensor: Tensor) -> Tensor:
-        """To rows along the axis."""
+        """To vectors along the axis."""
         return tensor.permute(self.order).flatten(2 + len(self.per), -2)
 
-    def fold(self, rows: Tensor, shape: tuple[int, ...]) -> Tensor:
-        """From rows back to a tensor of the given shape "n c l axes…"."""
+    def fold(self, vectors: Tensor, shape: tuple[int, ...]) -> Tensor:
+        """From vectors back to a tensor of the given shape "n c l axes…"."""
         order = self.order
         inverse = [order.index(dim) for dim in range(len(order))]
-        return rows.reshape([shape[dim] for dim in order]).permute(inverse)
+        return vectors.reshape([shape[dim] for dim in order]).permute(inverse)
