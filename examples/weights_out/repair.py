@@ -299,7 +299,7 @@ class World:
         for one in (nets, self.move(nets)):
             d = raised_gradient(one, inputs.to(dtype), labels)
             new = step(one.blocks, d)
-            changes.append(new.replace({n: new[n] - one.blocks[n] for n in new}))
+            changes.append(new.replace({n: new[n] - one.blocks[n] for n in new.tensors}))
         step.to(torch.float32)
         return relative_error(changes[1], self.move(with_blocks(nets, changes[0])).blocks)
 
