@@ -45,19 +45,25 @@ from transformer_nfn.models import (
     TransformerNFN,
     graph_features,
     net_graph,
+    ranking_loss,
     tensor_statistics,
 )
 from transformer_nfn.space import (
     PAPER,
+    RESIDUAL,
     BlockSpec,
     NetBatch,
+    Norms,
     WeightBatch,
     apply_blocks,
     apply_net,
     apply_paper_net,
     balance,
     declare,
+    fold_norms,
+    for_layers,
     free,
+    keep_norms,
     layer_norm,
     linear,
     permuted,
@@ -178,6 +184,27 @@ def _unit_values(batch: WeightBatch) -> list[torch.Tensor]:
     ]
 
 
+def _gelu(networks: int, seed: int) -> WeightBatch:
+    spec = BlockSpec(RESIDUAL, D=4, heads=2, D_k=3, D_v=2, D_A=5)
+    return weights(networks, seed, spec)
+
+
+def _norms(batch: WeightBatch) -> list[Norms]:
+    return [Norms(batch[name][:, 0], batch[name][:, 0].sin()) for name in ("bB", "bO")]
+
+
+def _folded(batch: WeightBatch) -> WeightBatch:
+    return fold_norms(batch, _norms(batch))
+
+
+def _kept(batch: WeightBatch) -> dict[str, torch.Tensor]:
+    return dict(keep_norms(batch, _norms(batch)).tensors)
+
+
+def _ranked(pair: torch.Tensor) -> torch.Tensor:
+    return ranking_loss(pair[:, 0], pair[:, 1].detach())
+
+
 def _seen(module: nn.Module) -> nn.Module:
     return module.double().eval()
 
@@ -262,6 +289,10 @@ SUBJECTS: dict[str, Subject] = {
     ),
     "apply_paper_net": Subject(lambda: apply_paper_net, _net_with_tokens),
     "balance": Subject(lambda: lambda batch: balance(batch).weights, _weights),
+    "fold_norms": Subject(lambda: _folded, lambda n, seed: (_gelu(n, seed),)),
+    "keep_norms": Subject(lambda: _kept, lambda n, seed: (_gelu(n, seed),)),
+    "for_layers": Subject(lambda: for_layers, lambda n, seed: (_gelu(n, seed),)),
+    "ranking_loss": Subject(lambda: _ranked, numbers(2)),
     "layer_norm": Subject(lambda: partial(layer_norm, eps=1e-5), numbers(3, 4)),
     "rms_norm": Subject(lambda: partial(rms_norm, eps=1e-5), numbers(3, 4)),
     "GroupElement(batch)": Subject(lambda: lambda g, batch: g(batch), _moved),
@@ -289,7 +320,8 @@ ELSEWHERE = {
         "NormPlace Product Rope ShapeError StreamKind UnknownFunctionError compose declare free "
         "linear parse_indices permuted rotary scaled signed KINDS KindAction MatrixSampler "
         "CONSTANT DEFAULT_BUDGET INVARIANT ROW_VALUES BudgetError Row equivariant_rows "
-        "invariant_rows ExamConfig FlatMLPConfig HeadNetConfig ModelFileError NFNConfig "
+        "invariant_rows LOSSES Layout NormChoice Norms TIMM_VIT TORCH_ENCODER "
+        "ExamConfig FlatMLPConfig HeadNetConfig ModelFileError NFNConfig "
         "ProbeNetConfig StatNNConfig"
     ),
     "are parts of what a block computes, shown by apply_blocks": (
@@ -300,10 +332,10 @@ ELSEWHERE = {
     "are shown by another line": (
         "Balanced AxisView Container NetBatch WeightBatch GroupElement RowLayer PartsModel "
         "WeightModel Units picked_networks head_values neuron_values head_to_neuron_values "
-        "row_to_head_values cosine nonzero_square units_of recomputed"
+        "row_to_head_values cosine nonzero_square units_of recomputed split_bias join_bias"
     ),
     "draw, save, load or judge": (
         "random_element conditioned uniform assert_equivariant assert_invariant relative_error "
-        "seeded_linear load_model save_model"
+        "seeded_linear load_model save_model register_model"
     ),
 }

@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 import torch
+from pydantic import BaseModel
 from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 
@@ -21,7 +22,9 @@ from transformer_nfn.models import (
     TransformerNFN,
     WeightModel,
     load_model,
+    register_model,
     save_model,
+    storage,
 )
 from transformer_nfn.space import PAPER, BlockSpec, NetBatch, WeightBatch, declare, free, permuted
 
@@ -232,3 +235,33 @@ def test_other_files_are_refused(tmp_path: Path) -> None:
     save_file({"w": torch.zeros(2)}, tmp_path / "c", {"format": "transformer-nfn/1"})
     with pytest.raises(ModelFileError, match="no valid config"):
         load_model(tmp_path / "c")
+
+
+class OwnConfig(BaseModel):
+    width: int
+
+
+class Own(WeightModel):
+    def __init__(self, config: OwnConfig) -> None:
+        super().__init__()
+        self.config = config
+        self.linear = torch.nn.Linear(config.width, 1)
+
+
+def test_models_of_ones_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(storage, "KINDS", dict(storage.KINDS))
+    path = tmp_path / "own.safetensors"
+    with pytest.raises(TypeError, match="register_model"):
+        save_model(Own(OwnConfig(width=3)), path)
+    register_model("own", OwnConfig, Own)
+    register_model("own", OwnConfig, Own)
+    model = Own(OwnConfig(width=3))
+    save_model(model, path)
+    again = load_model(path)
+    assert isinstance(again, Own)
+    assert torch.equal(again.linear.weight, model.linear.weight)
+    with pytest.raises(ValueError, match="'nfn' is the name of TransformerNFN already"):
+        register_model("nfn", OwnConfig, Own)
+    monkeypatch.setattr(storage, "KINDS", {"nfn": storage.KINDS["nfn"]})
+    with pytest.raises(ModelFileError, match="call register_model first"):
+        load_model(path)

@@ -11,6 +11,7 @@ from transformer_nfn.checkpoints.files.closing import Closing
 from transformer_nfn.checkpoints.files.header import Entry, Header, read_header, read_json_object
 from transformer_nfn.checkpoints.files.places import SINGLES, blobs_of, place_of, read_json_file
 from transformer_nfn.checkpoints.files.tensors import OtherNumbers, TensorFiles
+from transformer_nfn.checkpoints.models import Config, Model, opened
 from transformer_nfn.checkpoints.opening import open_files
 from transformer_nfn.checkpoints.settings.keys import Biases, Joint, Key, Keys
 from transformer_nfn.checkpoints.settings.values import Settings
@@ -23,6 +24,7 @@ __all__ = [
     "Checkpoint",
     "CheckpointError",
     "Closing",
+    "Config",
     "Digests",
     "Entry",
     "Family",
@@ -32,6 +34,7 @@ __all__ = [
     "Key",
     "Keys",
     "Matrix",
+    "Model",
     "OtherNumbers",
     "Reader",
     "Settings",
@@ -47,6 +50,7 @@ __all__ = [
     "linear",
     "load_family",
     "open_files",
+    "opened",
     "parse_option",
     "place_of",
     "read_header",

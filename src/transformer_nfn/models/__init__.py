@@ -7,14 +7,21 @@ from transformer_nfn.models.flat_mlp import FlatMLP, FlatMLPConfig
 from transformer_nfn.models.graphfeatures import graph_features
 from transformer_nfn.models.headnet import HeadNet
 from transformer_nfn.models.headnetconfig import HeadNetConfig
+from transformer_nfn.models.losses import LOSSES, ranking_loss
 from transformer_nfn.models.netgraph import net_graph
 from transformer_nfn.models.nfn import TransformerNFN
 from transformer_nfn.models.parts import PartsModel, WeightModel
 from transformer_nfn.models.probes import ProbeNet, ProbeNetConfig
 from transformer_nfn.models.statnn import StatNN, StatNNConfig, tensor_statistics
-from transformer_nfn.models.storage import ModelFileError, load_model, save_model
+from transformer_nfn.models.storage import (
+    ModelFileError,
+    load_model,
+    register_model,
+    save_model,
+)
 
 __all__ = [
+    "LOSSES",
     "Encoder",
     "Exam",
     "ExamConfig",
@@ -34,6 +41,8 @@ __all__ = [
     "graph_features",
     "load_model",
     "net_graph",
+    "ranking_loss",
+    "register_model",
     "save_model",
     "tensor_statistics",
 ]

@@ -5,7 +5,7 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from transformer_nfn.layers import DEFAULT_BUDGET
-from transformer_nfn.space import Block, BlockSpec
+from transformer_nfn.space import Block, BlockSpec, NetBatch, ShapeError, WeightBatch
 
 
 class NFNConfig(BaseModel):
@@ -20,6 +20,7 @@ class NFNConfig(BaseModel):
         classifier: Numbers in a network's classifier; None leaves it unread.
         width: The paper's D'.
         hidden: Width of all MLPs.
+        outputs: Numbers for each network: 1 gives them as "n", more as "n outputs".
         rank: R of the layers, for large D; None is the paper's layers.
         recompute: Run the encoder block by block, and again in the backward pass instead of
             keeping what is between its layers. None: where there is a rank.
@@ -37,6 +38,7 @@ class NFNConfig(BaseModel):
     classifier: int | None = Field(default=None, ge=1)
     width: int = Field(default=1, ge=1)
     hidden: int = Field(default=10, ge=1)
+    outputs: int = Field(default=1, ge=1)
     rank: int | None = Field(default=None, ge=1)
     recompute: bool | None = None
     max_parameters: int = DEFAULT_BUDGET
@@ -50,10 +52,24 @@ class NFNConfig(BaseModel):
         return self
 
     @staticmethod
-    def of(spec: BlockSpec, *, blocks: int, **settings: Any) -> "NFNConfig":
-        """A config for a declared block and its sizes."""
+    def of(
+        nets: NetBatch | WeightBatch | BlockSpec, *, blocks: int | None = None, **settings: Any
+    ) -> "NFNConfig":
+        """A config for networks like these, all their parts read unless settings say otherwise.
+
+        Of a spec alone it does not follow how many blocks there are, so that is to be given.
+        """
+        if isinstance(nets, NetBatch):
+            for part in ("embedding", "classifier"):
+                if getattr(nets, part):
+                    settings.setdefault(part, nets.flat(part).shape[1])
+            nets = nets.blocks
+        if isinstance(nets, WeightBatch):
+            blocks, nets = nets.blocks if blocks is None else blocks, nets.spec
+        if blocks is None:
+            raise ShapeError("a spec does not say how many blocks a network has: give blocks=")
         return NFNConfig(
-            block=spec.block.to_dict(), sizes=dict(spec.sizes), blocks=blocks, **settings
+            block=nets.block.to_dict(), sizes=dict(nets.sizes), blocks=blocks, **settings
         )
 
     def spec(self) -> BlockSpec:

@@ -60,9 +60,10 @@ class TransformerNFN(WeightModel):
                 nn.ReLU(),
             )
         parts = [self.encoder, self.embedding, self.classifier]
-        self.head = seeded_linear(hidden * sum(part is not None for part in parts), 1, generator)
+        read = hidden * sum(part is not None for part in parts)
+        self.head = seeded_linear(read, config.outputs, generator)
 
-    def forward(self, net: NetBatch) -> Float[Tensor, " n"]:
+    def forward(self, net: NetBatch) -> Float[Tensor, " n"] | Float[Tensor, "n outputs"]:
         """A logit for each network; the paper's prediction is its sigmoid.
 
         Raises:
@@ -81,4 +82,4 @@ class TransformerNFN(WeightModel):
                     )
                 vectors.append(module(flat))
         out: Tensor = self.head(torch.cat(vectors, dim=1))
-        return out.squeeze(1)
+        return out.squeeze(1) if self.config.outputs == 1 else out

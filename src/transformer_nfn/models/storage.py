@@ -44,6 +44,36 @@ KINDS = {
 }
 
 
+def register_model(kind: str, config: type[BaseModel], module: type[WeightModel]) -> None:
+    """Let `save_model` and `load_model` store models of your own.
+
+    Who loads such a file has to register the same kind first: a file names it, and never says
+    what code to run.
+
+    Examples:
+        >>> from pydantic import BaseModel
+        >>> from transformer_nfn.models import WeightModel, register_model
+        >>> class MineConfig(BaseModel):
+        ...     width: int
+        >>> class Mine(WeightModel):
+        ...     def __init__(self, config: MineConfig) -> None:
+        ...         super().__init__()
+        ...         self.config = config
+        >>> register_model("mine", MineConfig, Mine)
+
+    Args:
+        kind: What the file calls it; no name that another model has.
+        config: All that is needed to build one again.
+        module: Takes such a config, and has it as `config`.
+
+    Raises:
+        ValueError: If the name stands for another model.
+    """
+    if kind in KINDS and KINDS[kind].module is not module:
+        raise ValueError(f"{kind!r} is the name of {KINDS[kind].module.__name__} already")
+    KINDS[kind] = Kind(config, module)
+
+
 class ModelFileError(ValueError):
     """A file that is not a model of this package."""
 
@@ -59,7 +89,8 @@ def save_model(model: WeightModel, path: str | Path) -> None:
     if kind is None:
         raise TypeError(
             f"{type(model).__name__} cannot be stored; only "
-            f"{sorted(kind.module.__name__ for kind in KINDS.values())} can"
+            f"{sorted(kind.module.__name__ for kind in KINDS.values())} can, and what "
+            f"register_model was told of"
         )
     metadata = {"format": FORMAT, "kind": kind, "config": model.config.model_dump_json()}
     tensors = {name: tensor.contiguous() for name, tensor in model.state_dict().items()}
@@ -135,7 +166,8 @@ def _kind_and_config(path: Path, metadata: dict[str, str]) -> tuple[Kind, BaseMo
     kind = KINDS.get(metadata.get("kind", "nfn"))
     if kind is None:
         raise ModelFileError(
-            f"{path} has a model of kind {metadata['kind']!r}, expected one of {sorted(KINDS)}"
+            f"{path} has a model of kind {metadata['kind']!r:.60}, expected one of "
+            f"{sorted(KINDS)}; if it is one of your own, call register_model first"
         )
     try:
         return kind, kind.config.model_validate(json.loads(metadata.get("config", "")))

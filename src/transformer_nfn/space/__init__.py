@@ -30,7 +30,16 @@ from transformer_nfn.space.blocks import (
 )
 from transformer_nfn.space.container import Container, picked_networks
 from transformer_nfn.space.errors import DeclarationError, ShapeError, UnknownFunctionError
+from transformer_nfn.space.folding import (
+    Norms,
+    fold_norms,
+    join_bias,
+    keep_norms,
+    split_bias,
+)
 from transformer_nfn.space.functions import layer_norm, rms_norm, sine_positions
+from transformer_nfn.space.layering import for_layers
+from transformer_nfn.space.layouts import TIMM_VIT, TORCH_ENCODER, Layout, NormChoice
 from transformer_nfn.space.net import NetBatch, apply_blocks, apply_net, apply_paper_net
 from transformer_nfn.space.parts.activations import ACTIVATIONS
 from transformer_nfn.space.parts.attention import Attention
@@ -72,6 +81,8 @@ __all__ = [
     "RESIDUAL",
     "RESIDUAL_NO_BO",
     "ROTARY",
+    "TIMM_VIT",
+    "TORCH_ENCODER",
     "Attention",
     "Axis",
     "AxisView",
@@ -92,9 +103,12 @@ __all__ = [
     "Index",
     "Inputs",
     "Kind",
+    "Layout",
     "Mlp",
     "NetBatch",
+    "NormChoice",
     "NormPlace",
+    "Norms",
     "Part",
     "PatchPositions",
     "Patches",
@@ -120,7 +134,11 @@ __all__ = [
     "balance",
     "compose",
     "declare",
+    "fold_norms",
+    "for_layers",
     "free",
+    "join_bias",
+    "keep_norms",
     "layer_norm",
     "linear",
     "parse_indices",
@@ -131,5 +149,6 @@ __all__ = [
     "scaled",
     "signed",
     "sine_positions",
+    "split_bias",
     "unit_neurons",
 ]

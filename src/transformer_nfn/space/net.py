@@ -1,17 +1,26 @@
 """A whole network: what stands before and after its blocks, and the function of the zoo's nets."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any
 
 import torch
 from jaxtyping import Float
-from torch import Tensor
+from torch import Tensor, nn
 
 from transformer_nfn.space.container import Container, picked_networks
 from transformer_nfn.space.errors import ShapeError
 from transformer_nfn.space.functions import layer_norm, per_net, rms_norm, sine_positions
+from transformer_nfn.space.layouts import (
+    TORCH_ENCODER,
+    Encoder,
+    Layout,
+    NormChoice,
+    StateDict,
+    find_encoder,
+    joined,
+)
 from transformer_nfn.space.parts.half import NormPlace
 from transformer_nfn.space.weights import WeightBatch
 
@@ -46,6 +55,102 @@ class NetBatch(Container):
         if not tensors:
             raise ShapeError(f"these networks have no {part}")
         return torch.cat([tensor.flatten(1) for tensor in tensors.values()], dim=1)
+
+    @staticmethod
+    def from_state_dicts(
+        dicts: Iterable[StateDict],
+        layout: Layout = TORCH_ENCODER,
+        *,
+        heads: int,
+        activation: str = "gelu",
+        post_norm: bool = False,
+        norms: NormChoice = "fold",
+        prefix: str = "",
+        embedding: str | None = None,
+        classifier: str | None = None,
+        dtype: torch.dtype = torch.float32,
+    ) -> "NetBatch":
+        """Networks of your own, one state dict each; all of one shape.
+
+        Examples:
+            >>> import torch
+            >>> from transformer_nfn.space import NetBatch
+            >>> layer = torch.nn.TransformerEncoderLayer(8, 2, 16, norm_first=True)
+            >>> nets = [torch.nn.TransformerEncoder(layer, 3, enable_nested_tensor=False)] * 4
+            >>> NetBatch.from_state_dicts([net.state_dict() for net in nets], heads=2).blocks
+            WeightBatch(n=4, c=1, l=3, BlockSpec(residual, D=8, heads=2, D_k=4, D_v=4, D_A=16))
+
+        Args:
+            dicts: May be made one by one: only the batch is kept.
+            layout: The names of a block's tensors; those of `torch.nn.TransformerEncoder`.
+            heads: How many an attention has; no tensor says so.
+            activation: Between the layers of the MLP, for what the blocks compute.
+            post_norm: Whether norms stand after the sum with the stream (torch's default), not
+                before what reads it.
+            norms: Fold scales and shifts of norms into what reads them, which only norms before
+                it allow; keep them as tensors that layers read; or drop them.
+            prefix: Stands before the names of the layout, ``"encoder."`` for example.
+            embedding: All tensors whose names begin with it are the embedding.
+            classifier: The same for the classifier.
+            dtype: Of the batch, whatever those of the tensors.
+
+        Raises:
+            ShapeError: If a tensor is missing or of another shape, or one in a block is unknown.
+        """
+        blocks, outside = [], []
+        for number, state in enumerate(dicts):
+            try:
+                batch = layout.read(
+                    state,
+                    heads=heads,
+                    activation=activation,
+                    post_norm=post_norm,
+                    norms=norms,
+                    prefix=prefix,
+                    dtype=dtype,
+                )
+                parts = [_beginning_with(state, part, dtype) for part in (embedding, classifier)]
+            except ShapeError as error:
+                raise ShapeError(f"network {number}: {error}") from None
+            blocks.append(batch)
+            outside.append(parts)
+        if not blocks:
+            raise ShapeError("there are no state dicts")
+        whole = joined(blocks)
+        return NetBatch(whole, *(_joined([parts[i] for parts in outside]) for i in (0, 1)))
+
+    @staticmethod
+    def from_modules(
+        modules: Iterable[nn.Module],
+        *,
+        norms: NormChoice = "fold",
+        embedding: str | None = None,
+        classifier: str | None = None,
+        dtype: torch.dtype = torch.float32,
+    ) -> "NetBatch":
+        """Networks of your own that have one `torch.nn.TransformerEncoder` somewhere in them.
+
+        Heads, activation and the place of norms are the encoder's; everything else is as in
+        `from_state_dicts`.
+
+        Raises:
+            ShapeError: If a module has no such encoder or several, or they are not alike.
+        """
+        found: list[tuple[Encoder, nn.Module]] = [(find_encoder(m), m) for m in modules]
+        if not found:
+            raise ShapeError("there are no modules")
+        first = found[0][0]
+        for number, (encoder, _) in enumerate(found):
+            if encoder != first:
+                raise ShapeError(f"module {number} has {encoder}, module 0 has {first}")
+        return NetBatch.from_state_dicts(
+            (module.state_dict() for _, module in found),
+            **first._asdict(),
+            norms=norms,
+            embedding=embedding,
+            classifier=classifier,
+            dtype=dtype,
+        )
 
     @classmethod
     def cat(cls, batches: Sequence["NetBatch"]) -> "NetBatch":
@@ -103,6 +208,20 @@ class NetBatch(Container):
 
     def __reduce__(self) -> tuple[Any, ...]:
         return NetBatch, (self.blocks, dict(self.embedding), dict(self.classifier))
+
+
+def _beginning_with(state: StateDict, start: str | None, dtype: torch.dtype) -> dict[str, Tensor]:
+    """Tensors "1 …" whose names begin so, without that."""
+    if start is None:
+        return {}
+    found = {
+        name.removeprefix(start): tensor.detach().to("cpu", dtype).unsqueeze(0)
+        for name, tensor in state.items()
+        if name.startswith(start)
+    }
+    if not found:
+        raise ShapeError(f"no tensor of the state dict has a name that begins with {start!r}")
+    return found
 
 
 def _joined(parts: Sequence[Mapping[str, Tensor]]) -> dict[str, Tensor]:

@@ -5,7 +5,7 @@ from math import exp, nan
 
 from torch import Tensor
 
-from transformer_nfn.checkpoints import Checkpoint
+from transformer_nfn.checkpoints import Checkpoint, Config, Model, opened
 from transformer_nfn.identity import (
     Verdict,
     compare_bodies,
@@ -17,7 +17,6 @@ from transformer_nfn.identity import (
     same,
 )
 from transformer_nfn.kinship import LEVEL, Kin, Relation, kin
-from transformer_nfn.testing.models import Config, Model, opened
 
 
 @dataclass(frozen=True)

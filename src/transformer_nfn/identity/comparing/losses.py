@@ -24,11 +24,10 @@ from transformer_nfn.identity.elements.canonical import (
     Rules,
     along,
     gauge_of,
-    split_bias,
     undressed,
 )
 from transformer_nfn.identity.elements.rules import GREW
-from transformer_nfn.space import WeightBatch
+from transformer_nfn.space import WeightBatch, split_bias
 
 #: Times that what a file can make may be more than what the other can, where only one of them is
 #: beyond the numbers of its dtype.

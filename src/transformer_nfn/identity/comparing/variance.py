@@ -16,10 +16,8 @@ from transformer_nfn.identity.elements.canonical import (
     Norm,
     Rules,
     along,
-    join_bias,
-    split_bias,
 )
-from transformer_nfn.space import WeightBatch
+from transformer_nfn.space import WeightBatch, join_bias, split_bias
 
 
 def block_variances(

@@ -21,7 +21,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from transformer_nfn.checkpoints import Checkpoint
-from transformer_nfn.space import Block, Index, WeightBatch
+from transformer_nfn.space import Block, Index, WeightBatch, join_bias, split_bias
 
 #: Scale and shift of a norm.
 Norm = tuple[Tensor, Tensor]
@@ -254,22 +254,6 @@ def rotated(canonical: WeightBatch, bases: Bases) -> WeightBatch:
         if (R := bases[half + 1]) is not None:  # a permutation with signs, which a scale has not
             block[name] = block[name] @ R.square()
     return _batch(canonical, block)
-
-
-def split_bias(block: Mapping[str, Tensor], name: str, axis: int, D: int) -> tuple[Tensor, Tensor]:
-    """A reader's weight without its bias row, and the bias."""
-    tensor = block[name]
-    if tensor.shape[axis] == D:
-        return tensor, block[f"b{name}"]
-    return tensor.narrow(axis, 0, D), tensor.select(axis, D)
-
-
-def join_bias(block: dict[str, Tensor], name: str, axis: int, weight: Tensor, bias: Tensor) -> None:
-    """The inverse of `split_bias`."""
-    if block[name].shape[axis] == weight.shape[axis]:
-        block[name], block[f"b{name}"] = weight, bias
-    else:
-        block[name] = torch.cat([weight, bias.unsqueeze(axis)], dim=axis)
 
 
 def _coefficients(weight: Tensor, axis: int, direction: Tensor) -> Tensor:

@@ -1,4 +1,4 @@
-"""What a test may give for a model: a path, or what it has in memory."""
+"""What people may give for a model: a path, or what they have in memory."""
 
 import json
 from collections.abc import Iterator, Mapping
@@ -10,7 +10,8 @@ from typing import Any, Protocol, TypeAlias, runtime_checkable
 from safetensors.torch import save_file
 from torch import Tensor
 
-from transformer_nfn.checkpoints import Checkpoint, place_of, read_json_file
+from transformer_nfn.checkpoints.checkpoint import Checkpoint
+from transformer_nfn.checkpoints.files.places import place_of, read_json_file
 
 
 @runtime_checkable
