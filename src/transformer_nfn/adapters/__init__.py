@@ -10,7 +10,8 @@ from transformer_nfn.adapters.collection import (
 )
 from transformer_nfn.adapters.comparing import same_adapters
 from transformer_nfn.adapters.moving import move_adapter
-from transformer_nfn.adapters.net import AdapterNet, AdapterNetShape
+from transformer_nfn.adapters.net import AdapterNet
+from transformer_nfn.adapters.netshape import AdapterNetShape
 from transformer_nfn.adapters.spectrum import singular_values, soft_ranks
 
 __all__ = [
