@@ -10,6 +10,8 @@ from transformer_nfn.adapters import AdapterCollection, AdapterNet, AdapterNetSh
 
 #: Gives logits for some adapters of a collection.
 Predictor = Callable[[AdapterCollection], Tensor]
+#: Fits one: adapters, their labels, how many classes, epochs, seed.
+Learner = Callable[[AdapterCollection, Tensor, int, int, int], Predictor]
 _HIDDEN, _BATCH, _RATE, _DECAY = 64, 32, 3e-3, 1e-2
 
 
@@ -23,21 +25,24 @@ def products(collection: AdapterCollection) -> Tensor:
     return torch.cat([batch.product("AB").flatten(1) for batch in collection.batches], dim=1)
 
 
-def learn_invariant(
-    train: AdapterCollection, labels: Tensor, classes: int, epochs: int, seed: int
-) -> Predictor:
-    """Fit an `AdapterNet`."""
-    generator = torch.Generator().manual_seed(seed)
-    net = AdapterNet(AdapterNetShape.of(train, classes, hidden=_HIDDEN), generator)
-    net.calibrate(train.batches)
-    _fit(net, lambda some: net(train.select(some).batches), labels, epochs, generator)
-    return lambda collection: net(collection.batches)
+def learn_invariant(*, spectrum: bool) -> Learner:
+    """How to fit an `AdapterNet`, with soft ranks or with linear functions of updates alone."""
+
+    def learn(
+        train: AdapterCollection, labels: Tensor, classes: int, epochs: int, seed: int
+    ) -> Predictor:
+        generator = torch.Generator().manual_seed(seed)
+        shape = AdapterNetShape.of(train, classes, hidden=_HIDDEN, spectrum=spectrum)
+        net = AdapterNet(shape, generator)
+        net.calibrate(train.batches)
+        _fit(net, lambda some: net(train.select(some).batches), labels, epochs, generator)
+        return lambda collection: net(collection.batches)
+
+    return learn
 
 
-def learn_flat(
-    read: Callable[[AdapterCollection], Tensor],
-) -> Callable[[AdapterCollection, Tensor, int, int, int], Predictor]:
-    """How to fit the MLP of `AdapterNet` on numbers that are read in another way."""
+def learn_flat(read: Callable[[AdapterCollection], Tensor]) -> Learner:
+    """How to fit an MLP as that of `AdapterNet` on numbers that are read in another way."""
 
     def learn(
         train: AdapterCollection, labels: Tensor, classes: int, epochs: int, seed: int
