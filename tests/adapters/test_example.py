@@ -89,6 +89,7 @@ def test_figures_are_plain_data_and_targets_can_fail(script: ModuleType, built: 
     forms = {"as is": found, "moved": found, "padded": found}
     figures = script.learned(forms, script.runs(recipe(script)), seeds=1, epochs=1)
     figures["rank_counted"] = {form: script.counted(found) for form in forms}
+    figures["shared_start"] = False
     targets = script.judged(json.loads(json.dumps(figures)))
     figures["logits_apart_when_moved"] = 0.1
     assert sum(targets.values()) - sum(script.judged(figures).values()) == 1
