@@ -45,7 +45,7 @@ from transformer_nfn.adapters import (
 )
 from transformer_nfn.group import random_element
 
-QUICK = Recipe(tasks=3, copies=4, base_steps=150, steps=15)
+QUICK = Recipe(tasks=3, copies=3, base_steps=100, steps=10)
 MODELS = {
     "invariant": learn_invariant(spectrum=True),
     "linear": learn_invariant(spectrum=False),
@@ -200,7 +200,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--out", type=Path, help="where adapters are kept; else they are not")
     parser.add_argument("--shared", action="store_true", help="adapters start from the same A")
-    parser.add_argument("--quick", action="store_true", help="48 adapters, one split")
+    parser.add_argument("--quick", action="store_true", help="36 adapters, one split")
     parser.add_argument("--json", action="store_true", help="one line of JSON only")
     args = parser.parse_args()
     begin = time.monotonic()
@@ -232,7 +232,7 @@ def main() -> None:
         "digits_read_after": round(statistics.mean(gain["after"] for gain in gains), 3),
         "rank_counted": {form: counted(found) for form, found in forms.items()},
     }
-    epochs, seeds = (30, 1) if args.quick else (30, 5)
+    epochs, seeds = (20, 1) if args.quick else (30, 5)
     figures |= learned(forms, plan, seeds, epochs)
     ends = (trained - begin, read - trained, time.monotonic() - read)
     words = ("training", "reading", "learning")
