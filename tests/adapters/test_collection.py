@@ -90,7 +90,7 @@ def test_opened_adapters_stay_open_and_may_be_mixed_with_folders(folder: Path) -
     assert found.paths == whole.paths
     assert found.ranks == whole.ranks == (4, 2)
     for one, two in zip(found.batches, whole.batches, strict=True):
-        assert all(torch.equal(one[name], two[name]) for name in one)
+        assert all(torch.equal(one[name], two[name]) for name in one.tensors)
 
 
 def test_a_moved_adapter_has_the_same_products(folder: Path, tmp_path: Path) -> None:

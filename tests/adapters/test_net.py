@@ -98,7 +98,7 @@ def test_gradients_reach_every_parameter_also_through_zeros(collection: AdapterC
     net(batches).square().sum().backward()
     assert all(p.grad is not None and p.grad.isfinite().all() for p in net.parameters())
     assert all(p.grad is not None and p.grad.any() for p in net.mixing.parameters())
-    assert all(b[name].grad.isfinite().all() for b in batches for name in b)
+    assert all(b[name].grad.isfinite().all() for b in batches for name in b.tensors)
 
 
 def test_an_adapter_that_was_not_trained(collection: AdapterCollection) -> None:

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from transformer_nfn.adapters.block import LORA
 from transformer_nfn.adapters.netshape import AdapterNetShape
 from transformer_nfn.adapters.spectrum import singular_values, soft_ranks
-from transformer_nfn.layers import EquivariantLayer, InvariantLayer
+from transformer_nfn.layers import EquivariantLayer, InvariantLayer, seeded_linear
 from transformer_nfn.space import BlockSpec, WeightBatch
 
 #: Thresholds of soft ranks, as parts of the norm of a usual update of the module.
@@ -35,11 +35,10 @@ class AdapterNet(nn.Module):
     def __init__(self, shape: AdapterNetShape, generator: torch.Generator | None = None) -> None:
         super().__init__()
         self.shape = shape
-        source = torch.default_generator if generator is None else generator
         self.mixing, self.reading = nn.ModuleList(), nn.ModuleList()  # mixing may stay empty
         for x, y, r, blocks in shape.sizes:
             spec = BlockSpec(LORA, D_x=x, D_y=y, rank=r)
-            common: dict[str, Any] = {"blocks": blocks, "rank": shape.rank, "generator": source}
+            common: dict[str, Any] = {"blocks": blocks, "rank": shape.rank, "generator": generator}
             c, e = shape.channels, shape.features
             if c:
                 self.mixing.append(EquivariantLayer(spec, inputs=1, outputs=c, **common))
@@ -51,9 +50,9 @@ class AdapterNet(nn.Module):
         self.register_buffer("usual", torch.tensor([[0.0], [1.0]]).repeat(1, counts))
         self.norm = nn.LayerNorm(modules * shape.features)
         self.head = nn.Sequential(
-            _linear(modules * shape.features + counts, shape.hidden, source),
+            seeded_linear(modules * shape.features + counts, shape.hidden, generator),
             nn.ReLU(),
-            _linear(shape.hidden, shape.outputs, source),
+            seeded_linear(shape.hidden, shape.outputs, generator),
         )
 
     @torch.no_grad()
@@ -94,26 +93,3 @@ class AdapterNet(nn.Module):
         pairs = zip(batches, self.shape.sizes, strict=True)
         found = [soft_ranks(batch, parts * (x * y) ** 0.5) for batch, (x, y, *_) in pairs]
         return torch.cat([counts.flatten(1) for counts in found], dim=1)
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        """Copies and pickles are built again from plain numbers, whatever its layers hold."""
-        fixed = [name for name, p in self.named_parameters() if not p.requires_grad]
-        return _again, (self.shape, dict(self.state_dict()), self.training, fixed)
-
-
-def _again(shape: AdapterNetShape, state: Any, training: bool, fixed: list[str]) -> AdapterNet:
-    net = AdapterNet(shape, torch.Generator().manual_seed(0))
-    net.load_state_dict(state, assign=True)
-    for name in fixed:
-        net.get_parameter(name).requires_grad_(False)
-    return net.train(training)
-
-
-def _linear(inputs: int, outputs: int, generator: torch.Generator) -> nn.Linear:
-    """`nn.Linear` with torch's own initial distribution, drawn from a generator."""
-    # Made on "meta" first: nn.Linear would draw from torch's global generator.
-    layer = nn.Linear(inputs, outputs, device="meta").to_empty(device=torch.get_default_device())
-    with torch.no_grad():
-        for parameter in layer.parameters():
-            parameter.uniform_(-(inputs**-0.5), inputs**-0.5, generator=generator)
-    return layer
