@@ -6,11 +6,13 @@ has one leaf tensor for each row, as the paper's own code has, the plan its matr
 timed in turns, and a figure is the median over the turns, so that what else the machine does
 touches both alike. "bare" is the time of the plan's matmuls alone: operands of the same shapes and
 strides in place, results written into existing memory, no buffer used twice. "calls" is the plan at
-size 2 in all axes: what it costs to say what is to be done.
+size 2 in all axes: what it costs to say what is to be done. "forward" is the ratio of both without
+gradients. --compiled times a whole model, as it is and by torch.compile, which takes minutes.
 
     python benchmarks/layers.py
     python benchmarks/layers.py --quick --json
     python benchmarks/layers.py --quick --profile
+    python benchmarks/layers.py --compiled --json
 """
 
 import argparse
@@ -31,7 +33,8 @@ from transformer_nfn.layers import (
     pointwise_relu,
     run_reference,
 )
-from transformer_nfn.space import PAPER, BlockSpec, WeightBatch
+from transformer_nfn.models import NFNConfig, TransformerNFN
+from transformer_nfn.space import PAPER, BlockSpec, NetBatch, WeightBatch
 
 SPEC = BlockSpec(PAPER, D=32, heads=2, D_k=16, D_v=16, D_A=64)
 BLOCKS = 2
@@ -42,8 +45,8 @@ CASES = {(16, 1, 10): 2.0, (256, 1, 10): 2.0, (16, 10, 10): 2.0}
 Step = Callable[[], None]
 
 
-def steps(spec: BlockSpec, networks: int, inputs: int, outputs: int) -> tuple[Step, Step]:
-    """One training step's worth of work, by the plan and by the reference."""
+def steps(spec: BlockSpec, networks: int, inputs: int, outputs: int) -> dict[str, Step]:
+    """One training step's worth of work, by the plan and by the reference, and forward alone."""
     generator = torch.Generator().manual_seed(0)
     batch = WeightBatch.random(spec, networks=networks, blocks=BLOCKS, generator=generator)
     own = other = batch
@@ -75,7 +78,46 @@ def steps(spec: BlockSpec, networks: int, inputs: int, outputs: int) -> tuple[St
         middle = pointwise_relu(WeightBatch(spec, run_reference(first.rows, other, leaves[0])))
         run_reference(last.rows, middle, leaves[1])["I"].sum().backward()
 
-    return plan, reference
+    @torch.no_grad()
+    def plan_forward() -> None:
+        last(first(own))
+
+    @torch.no_grad()
+    def reference_forward() -> None:
+        middle = pointwise_relu(WeightBatch(spec, run_reference(first.rows, other, leaves[0])))
+        run_reference(last.rows, middle, leaves[1])
+
+    return {
+        "plan": plan,
+        "reference": reference,
+        "plan forward": plan_forward,
+        "reference forward": reference_forward,
+    }
+
+
+def compiled() -> list[dict[str, Any]]:
+    """A training step of a whole model, as it is and by torch.compile, and how far they differ."""
+    found = []
+    for networks in (16, 256):
+        nets = NetBatch(WeightBatch.random(SPEC, networks=networks, blocks=BLOCKS))
+        model = TransformerNFN(NFNConfig.of(nets, seed=0))
+        faster = torch.compile(model, fullgraph=True)
+
+        def step(run: Callable[[NetBatch], Tensor], nets: NetBatch = nets) -> None:
+            run(nets).square().sum().backward()
+
+        begin = time.perf_counter()
+        step(faster)
+        seconds = time.perf_counter() - begin
+        with torch.no_grad():
+            apart = ((faster(nets) - model(nets)).norm() / model(nets).norm()).item()
+        actions = {"plan": lambda: step(model), "compiled": lambda: step(faster)}  # noqa: B023
+        ms = measure(actions, 10)
+        figures = {name: round(value, 1) for name, value in ms.items()}
+        print(f"{networks} networks: eager {ms['plan']:.1f} ms, compiled {ms['compiled']:.1f} ms")
+        print(f"    differ by {apart:.1e}, relative; compiled in {seconds:.0f} s")
+        found.append({"networks": networks, "milliseconds": figures, "apart": apart})
+    return found
 
 
 def forget(parameters: list[Tensor]) -> None:
@@ -160,22 +202,31 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--quick", action="store_true", help="2 s a case instead of 30 s")
+    parser.add_argument("--compiled", action="store_true", help="torch.compile against eager")
     parser.add_argument("--profile", action="store_true", help="the plan, operation by operation")
     parser.add_argument("--json", action="store_true", help="one JSON object as the last line")
     options = parser.parse_args()
     torch.set_num_threads(1)
 
+    if options.compiled:
+        models = compiled()
+        if options.json:
+            ok = all(figure["apart"] < 1e-4 for figure in models)
+            print(json.dumps({"figures": models, "targets": {"apart": 1e-4}, "ok": ok}))
+        return
     figures = []
     print(
         "networks  channels   reference       plan       bare     calls   ratio  target  bare/plan"
+        "  forward"
     )
     for (networks, inputs, outputs), target in CASES.items():
-        plan, reference = steps(SPEC, networks, inputs, outputs)
-        calls, _ = steps(TINY, 2, min(inputs, 2), 2)
-        bare = bare_matmuls(plan)
-        actions = {"plan": plan, "reference": reference, "bare": bare, "calls": calls}
+        actions = steps(SPEC, networks, inputs, outputs)
+        plan = actions["plan"]
+        calls = steps(TINY, 2, min(inputs, 2), 2)["plan"]
+        actions |= {"bare": bare_matmuls(plan), "calls": calls}
         ms = measure(actions, 2 if options.quick else 30)
         ratio, fraction = ms["reference"] / ms["plan"], ms["bare"] / ms["plan"]
+        forward = ms["reference forward"] / ms["plan forward"]
         figures.append(
             {
                 "networks": networks,
@@ -184,12 +235,13 @@ def main() -> None:
                 "ratio": round(ratio, 2),
                 "target": target,
                 "bare_fraction": round(fraction, 3),
+                "forward_ratio": round(forward, 2),
             }
         )
         print(
             f"{networks:8}  {inputs:3} → {outputs:2}  {ms['reference']:8.1f} ms"
             f" {ms['plan']:7.1f} ms {ms['bare']:7.1f} ms {ms['calls']:6.1f} ms"
-            f" {ratio:7.2f} {target:7.1f} {fraction:9.0%}"
+            f" {ratio:7.2f} {target:7.1f} {fraction:9.0%} {forward:8.2f}"
         )
         if options.profile:
             profile(plan)

@@ -27,6 +27,8 @@ class Named(NamedTuple):
 
     def order(self, labels: tuple[str, ...]) -> "Named":
         """The same labels in another order, a view."""
+        if labels == self.labels:
+            return self
         return Named(labels, self.tensor.permute([self.labels.index(a) for a in labels]))
 
     def keep(self, labels: tuple[str, ...]) -> "Named":
@@ -50,6 +52,8 @@ class Named(NamedTuple):
         missing = tuple(a for a in labels if a not in self.labels)
         tensor = self.tensor[(None,) * len(missing)] if missing else self.tensor
         view = Named((*missing, *self.labels), tensor).order(labels)
+        if not sizes:
+            return view
         # -1 leaves a length alone; 1 stands for all where a constant is expanded to networks.
         lengths = [
             sizes[a] if a in sizes and n == 1 else -1
