@@ -8,6 +8,8 @@ from scipy.stats import kendalltau
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset
 
+from transformer_nfn.models import WeightModel
+
 
 def predict(model: nn.Module, dataset: Dataset) -> tuple[Tensor, Tensor]:
     """What a model says of all networks of a dataset, and what is true."""
@@ -24,16 +26,18 @@ def tau(model: nn.Module, dataset: Dataset) -> float:
 
 
 def fit(
-    model: nn.Module,
+    model: WeightModel,
     training: Dataset,
     validation: Dataset,
     loss: Callable[[Tensor, Tensor], Tensor],
     *,
-    epochs: int = 50,
+    epochs: int = 40,
     rate: float = 3e-3,
     batch: int = 16,
-) -> nn.Module:
+) -> WeightModel:
     """Train a model, and return it as it was in the epoch with the best τ on validation data."""
+    nets, targets = next(iter(DataLoader(training, batch_size=len(training))))
+    model.prepare(lambda rows: nets[rows], targets, rate)  # what numbers are usual
     optimizer = torch.optim.AdamW(model.parameters(), lr=rate)
     schedule = torch.optim.lr_scheduler.OneCycleLR(
         optimizer, rate, epochs=epochs, steps_per_epoch=-(-len(training) // batch)

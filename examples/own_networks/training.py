@@ -1,9 +1,12 @@
 """Networks of one's own: small transformers that read digits, each trained in its own way."""
 
-from collections.abc import Iterator
+import json
 from functools import cache
+from pathlib import Path
 
 import torch
+from rich.progress import track
+from safetensors.torch import save_file
 from sklearn.datasets import load_digits
 from torch import Tensor, nn
 from torch.nn import functional as F
@@ -61,6 +64,15 @@ def train(seed: int, steps: int) -> tuple[Reader, float]:
     return model, right.float().mean().item()
 
 
-def trained(count: int, steps: int) -> Iterator[tuple[Reader, float]]:
-    """Many of them."""
-    return (train(seed, steps) for seed in range(count))
+def trained(folder: Path, count: int, steps: int) -> dict[str, float]:
+    """A folder with the state dicts of many, and the accuracy of each; a second call goes on."""
+    folder.mkdir(parents=True, exist_ok=True)
+    known = folder / "accuracy.json"
+    found: dict[str, float] = json.loads(known.read_text()) if known.exists() else {}
+    for seed in track(range(count), "training networks"):
+        name = f"{seed:04}.safetensors"
+        if name not in found:
+            model, found[name] = train(seed, steps)
+            save_file(model.state_dict(), folder / name)
+            known.write_text(json.dumps(found))
+    return {name: found[name] for name in sorted(found)[:count]}

@@ -16,7 +16,7 @@ class FlatMLPConfig(BaseModel):
     Attributes:
         blocks: Numbers in all blocks of a network.
         embedding: Numbers in its embedding; None leaves it unread.
-        classifier: Numbers in its classifier.
+        classifier: Numbers in its classifier; None leaves it unread.
         hidden: Width of all layers.
         seed: Of the initial parameters; None draws them from torch's global generator.
     """
@@ -25,7 +25,7 @@ class FlatMLPConfig(BaseModel):
 
     blocks: int = Field(ge=1)
     embedding: int | None = Field(default=None, ge=1)
-    classifier: int = Field(ge=1)
+    classifier: int | None = Field(default=None, ge=1)
     hidden: int = Field(default=50, ge=1)
     seed: int | None = None
 
@@ -35,7 +35,7 @@ class FlatMLPConfig(BaseModel):
         return FlatMLPConfig(
             blocks=net.blocks.blocks * net.blocks.spec.weights,
             embedding=flat_size(net, "embedding") if net.embedding else None,
-            classifier=flat_size(net, "classifier"),
+            classifier=flat_size(net, "classifier") if net.classifier else None,
             **settings,
         )
 
@@ -59,7 +59,8 @@ class FlatMLP(PartsModel):
         widths = {"blocks": [config.blocks, hidden, hidden]}
         if config.embedding is not None:
             widths["embedding"] = [config.embedding, hidden]
-        widths["classifier"] = [config.classifier, hidden, hidden, hidden]
+        if config.classifier is not None:
+            widths["classifier"] = [config.classifier, hidden, hidden, hidden]
         super().__init__(widths, seeded_generator(config.seed))
         self.config = config
 

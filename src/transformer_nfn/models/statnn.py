@@ -20,7 +20,7 @@ class StatNNConfig(BaseModel):
     Attributes:
         tensors: Tensors in all blocks of a network, 16 in two of the paper's.
         embedding: Numbers in its embedding; None leaves it unread.
-        classifier_tensors: Tensors in its classifier.
+        classifier_tensors: Tensors in its classifier; 0 leaves it unread.
         hidden: Width of the layers that read blocks and classifier.
         embedding_hidden: Width of the layer that reads the embedding.
         seed: Of the initial parameters; None draws them from torch's global generator.
@@ -30,7 +30,7 @@ class StatNNConfig(BaseModel):
 
     tensors: int = Field(ge=1)
     embedding: int | None = Field(default=None, ge=1)
-    classifier_tensors: int = Field(default=4, ge=1)
+    classifier_tensors: int = Field(default=4, ge=0)
     hidden: int = Field(default=256, ge=1)
     embedding_hidden: int = Field(default=64, ge=1)
     seed: int | None = None
@@ -77,7 +77,8 @@ class StatNN(PartsModel):
         widths = {"blocks": [STATISTICS * config.tensors, hidden, hidden]}
         if config.embedding is not None:
             widths["embedding"] = [config.embedding, config.embedding_hidden]
-        widths["classifier"] = [STATISTICS * config.classifier_tensors, hidden, hidden]
+        if config.classifier_tensors:
+            widths["classifier"] = [STATISTICS * config.classifier_tensors, hidden, hidden]
         super().__init__(widths, seeded_generator(config.seed))
         self.config = config
 
