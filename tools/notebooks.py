@@ -55,7 +55,8 @@ def text(cell: dict[str, Any]) -> str:
     """What a cell shows without its pictures, each of which is a line."""
     shown = []
     for output in cell["outputs"]:
-        lines = output["text"] if "text" in output else output["data"]["text/plain"]
+        data = output.get("data", {"text/plain": output.get("evalue", "")})  # or an error
+        lines = output.get("text", data.get("text/plain", ""))
         shown.append(lines if isinstance(lines, str) else "".join(lines))
     return "\n".join(part.rstrip("\n") for part in shown)
 
