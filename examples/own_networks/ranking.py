@@ -33,7 +33,7 @@ from transformer_nfn.models import (
 )
 from transformer_nfn.space import NetBatch
 
-READ = StateDictReader(heads=2, activation="relu", prefix="encoder.")
+READ = StateDictReader(heads=2, activation="relu", post_norm=False, prefix="encoder.")
 
 
 def moved(nets: NetBatch) -> NetBatch:
@@ -61,9 +61,11 @@ def rank(folder: Path, count: int, steps: int, epochs: int) -> dict[str, dict[st
     targets = trained(folder, count, steps)
     data = WeightDataset.from_folder(folder, targets, READ)
     nets, accuracy = next(iter(DataLoader(data, batch_size=len(data))))  # few: all at once
-    data = WeightDataset(NetBatch(nets.blocks.scaled(nets.blocks.rms())), accuracy)
     split = torch.Generator().manual_seed(0)
-    training, validation, held_out = random_split(data, [0.5, 0.25, 0.25], split)
+    training = random_split(range(count), [0.5, 0.25, 0.25], split)[0]
+    scales = nets.blocks[list(training)].rms()  # of these alone: the others are not known yet
+    data = WeightDataset(NetBatch(nets.blocks.scaled(scales)), accuracy)
+    training, validation, held_out = random_split(data, [0.5, 0.25, 0.25], split.manual_seed(0))
     others, answers = next(iter(DataLoader(held_out, batch_size=len(held_out))))
     disguised = WeightDataset(moved(others), answers)
     found = {}

@@ -201,6 +201,7 @@ OF_MODULES = ("copy, pickle, EMA", "state_dict")
 #: What does not hold, and why. Each is a test that must fail.
 LIMITS: dict[tuple[str, str], str] = {
     ("GroupElement @ other", "compile"): "torch.compile traces no `@` of other classes",
+    ("for_layers", "compile"): "it makes a declaration; call it before",
 }
 
 CASES = [
@@ -225,6 +226,14 @@ def test_contract(name: str, contract: str) -> None:
     CONTRACTS[contract](SUBJECTS[name])
 
 
+@pytest.mark.filterwarnings("ignore")
+def test_a_model_is_exported() -> None:
+    subject = SUBJECTS["InvariantLayer"].small
+    assert subject is not None
+    model, inputs = subject.make(), subject.inputs(2, 0)
+    close(torch.export.export(model, inputs).module()(*inputs), model(*inputs))
+
+
 def test_every_public_name_is_asked() -> None:
     asked = {word.split("(")[0].split(".")[0] for name in SUBJECTS for word in name.split(" ")[:1]}
     elsewhere = {name for names in ELSEWHERE.values() for name in names.split()}
@@ -241,6 +250,8 @@ def table() -> str:
         for contract in CONTRACTS:
             if contract in OF_MODULES and not subject.is_module:
                 cells.append("")
+            elif contract == "compile" and name in COMPILED_WITH:
+                cells.append(f"in `{COMPILED_WITH[name]}`")
             else:
                 cells.append("no" if (name, contract) in LIMITS else "yes")
         lines.append(cells)

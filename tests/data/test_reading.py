@@ -2,6 +2,7 @@
 
 import pickle  # noqa: TID251 - what a DataLoader's workers do
 
+import numpy as np
 import pytest
 import torch
 from safetensors.torch import save_file
@@ -52,7 +53,6 @@ def gpt2() -> GPT2Model:
         n_positions=8,
         bos_token_id=1,
         eos_token_id=1,
-        activation_function="gelu",
     )
     return randomised(GPT2Model(config))
 
@@ -60,14 +60,11 @@ def gpt2() -> GPT2Model:
 def test_folded_blocks_compute_what_the_model_does(tmp_path) -> None:
     model = gpt2()
     net = read_net(model, dtype=torch.float64)
-    assert net.blocks.spec.block is RESIDUAL
-    x = torch.randn(1, 1, 16, dtype=torch.float64)  # of one token the mask is nothing
-    hidden = x + model.wpe.weight[0]
-    expected = hidden
-    for block in model.h:
-        expected = block(expected)
-        expected = expected[0] if isinstance(expected, tuple) else expected
-    torch.testing.assert_close(apply_blocks(net.blocks, hidden), expected)
+    assert net.blocks.spec.block.has_tables_of(RESIDUAL)
+    x = torch.randn(1, 3, 16, dtype=torch.float64)
+    outputs = model(inputs_embeds=x, output_hidden_states=True).hidden_states
+    blocks = apply_blocks(net.blocks, x + model.wpe.weight[:3])
+    torch.testing.assert_close(model.ln_f(blocks), outputs[-1])
     model.save_pretrained(tmp_path)
     again = read_net(tmp_path, dtype=torch.float64)
     assert torch.equal(again.blocks.flat(), net.blocks.flat())
@@ -75,7 +72,9 @@ def test_folded_blocks_compute_what_the_model_does(tmp_path) -> None:
 
 def test_a_llama_is_a_grouped_block() -> None:
     net = read_net(randomised(LlamaModel(LlamaConfig(**LLAMA))), biases=False)
-    assert net.blocks.spec.block is GROUPED
+    assert net.blocks.spec.block.has_tables_of(GROUPED)
+    with pytest.raises(ShapeError, match="has no function"):
+        apply_blocks(net.blocks, torch.zeros(1, 2, 16))
     assert net.blocks.dtype == torch.float32
     layer = EquivariantLayer(net.blocks.spec, blocks=2, inputs=1, outputs=2)
     assert layer(net.blocks).channels == 2
@@ -92,7 +91,7 @@ def test_a_bert_keeps_its_norms() -> None:
     assert torch.equal(net.blocks["scale2"][0, 0, 1], stored)
     shape = {"blocks": 2, "inputs": 1, "outputs": 3}
     assert InvariantLayer(net.blocks.spec, **shape)(net.blocks).shape == (1, 3, 2, 1)
-    assert read_net(model, norms="drop").blocks.spec.block is RESIDUAL
+    assert read_net(model, norms="drop").blocks.spec.block.has_tables_of(RESIDUAL)
     with pytest.raises(ShapeError, match="not 'folded'"):
         read_net(model, norms="folded")  # type: ignore[arg-type]
 
@@ -112,7 +111,7 @@ def module(seed: int) -> nn.TransformerEncoder:
 def test_a_folder_is_read_one_network_at_a_time(tmp_path) -> None:
     for seed in range(5):
         save_file(module(seed).state_dict(), tmp_path / f"{seed}.safetensors")
-    reader = StateDictReader(heads=2, activation="relu")
+    reader = StateDictReader(heads=2, activation="relu", post_norm=False)
     targets = {f"{seed}.safetensors": seed / 4 for seed in (3, 1, 4)}
     dataset = WeightDataset.from_folder(tmp_path, targets, reader)
     (tmp_path / "0.safetensors").write_bytes(b"no file")  # which has no target: never opened
@@ -130,6 +129,11 @@ def test_a_batch_with_targets() -> None:
     nets = NetBatch.from_modules([module(seed) for seed in range(3)])
     dataset = WeightDataset(nets, [1, 0, 1])
     assert dataset.targets.dtype == torch.int64
+    for index in (np.int64(2), torch.tensor(2)):
+        assert dataset[index][1] == 1
+    assert len(list(DataLoader(dataset, sampler=np.random.default_rng(0).permutation(3)))) == 3
+    assert dataset[0][0].blocks["Q"].requires_grad is False
+    assert len(WeightDataset(nets.blocks, [1, 0, 1])[0][0]) == 1
     net, target = dataset[-1]
     assert torch.equal(net.blocks.flat(), nets[2].blocks.flat())
     assert target == 1

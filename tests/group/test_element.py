@@ -26,6 +26,8 @@ from transformer_nfn.space import (
     WeightBatch,
     apply_blocks,
     compose,
+    declare,
+    free,
 )
 
 LAW = 1e-12
@@ -292,3 +294,9 @@ def test_layers_refuse_rotary_and_scaled_axes() -> None:
 
     with pytest.raises(DeclarationError, match="layers do not know"):
         equivariant_rows(ROTARY)
+
+
+def test_a_block_without_symmetries_has_no_elements() -> None:
+    spec = BlockSpec(declare("plain", {"x": free("D")}, {"b": "x"}, {}), D=3)
+    with pytest.raises(ShapeError, match="no axis that a group acts on"):
+        GroupElement.identity(spec)

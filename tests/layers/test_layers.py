@@ -22,6 +22,8 @@ from transformer_nfn.space import (
     PAPER,
     RESIDUAL,
     BlockSpec,
+    DeclarationError,
+    NetBatch,
     ShapeError,
     WeightBatch,
     declare,
@@ -285,3 +287,30 @@ def test_wrong_input_is_refused() -> None:
         layer(BATCH.to(dtype=torch.float32))
     with pytest.raises(ShapeError, match="at least one block and channel"):
         EquivariantLayer(SPEC, blocks=0, inputs=2, outputs=1)
+
+
+def test_axes_for_each_index_of_a_free_one_have_no_layers() -> None:
+    axes = {"x": free("D"), "g": free("G"), "k": linear("K", per="g")}
+    block = declare("mine", axes, {"T": "g k x", "S": "g k* x"}, {})
+    spec = BlockSpec(block, D=2, G=2, K=2)
+    with pytest.raises(DeclarationError, match="for each index of a free or indexed one"):
+        EquivariantLayer(spec, blocks=1, inputs=1, outputs=1)
+
+
+def test_other_inputs_are_refused_in_words() -> None:
+    layer = EquivariantLayer(SPEC, blocks=2, inputs=2, outputs=1)
+    with pytest.raises(ShapeError, match="reads a WeightBatch, such as the blocks of a NetBatch"):
+        layer(NetBatch(BATCH))  # type: ignore[arg-type]
+    with pytest.raises(ShapeError, match=r"computes in torch.float32, the weights are torch.fl"):
+        layer(BATCH)
+
+
+@pytest.mark.parametrize("rank", [None, 2])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_what_autocast_gives(rank: int | None, dtype: torch.dtype) -> None:
+    """Its own dtype, whatever the layer; float64 it leaves alone."""
+    batch = BATCH.to(dtype)
+    layer = InvariantLayer(SPEC, blocks=2, inputs=2, outputs=1, rank=rank).to(dtype)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        out = layer(batch)
+    assert out.dtype == (torch.bfloat16 if dtype == torch.float32 else torch.float64)

@@ -1,7 +1,9 @@
+import pytest
 import torch
 from scipy.stats import kendalltau
 
 from transformer_nfn.models import LOSSES, ranking_loss
+from transformer_nfn.space import ShapeError
 
 
 def test_ranking_loss_falls_with_tau() -> None:
@@ -30,3 +32,17 @@ def test_pairs_are_counted_once() -> None:
 def test_each_kind_of_target_has_a_loss() -> None:
     assert set(LOSSES) == {"regression", "classification", "ranking"}
     assert LOSSES["classification"](torch.zeros(2, 3), torch.tensor([0, 2])) > 0
+
+
+@pytest.mark.parametrize("shapes", [((3, 1), (3,)), ((3,), (3, 1)), ((3,), (2,))])
+def test_one_number_for_each_network(shapes) -> None:
+    with pytest.raises(ShapeError, match="one number for each network"):
+        ranking_loss(*(torch.zeros(shape) for shape in shapes))
+
+
+def test_many_networks_in_half_precision_and_endless_scores() -> None:
+    targets = torch.linspace(0, 1, 400)
+    assert ranking_loss(targets.half(), targets).isfinite()
+    scores = torch.tensor([0.0, torch.inf], requires_grad=True)
+    loss = ranking_loss(scores, torch.tensor([0.0, 1.0]))
+    assert loss == 0

@@ -260,6 +260,17 @@ def test_models_of_ones_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     again = load_model(path)
     assert isinstance(again, Own)
     assert torch.equal(again.linear.weight, model.linear.weight)
+    for dtype in (torch.float64, torch.bfloat16):
+        save_model(model.to(dtype), path)
+        assert load_model(path).linear.weight.dtype == dtype
+    tensors = {name: tensor.to(torch.int8) for name, tensor in model.state_dict().items()}
+    with safe_open(path, framework="pt") as file:
+        save_file(tensors, tmp_path / "whole.safetensors", file.metadata())
+    with pytest.raises(ModelFileError, match=r"'linear.*' is torch.int8"):
+        load_model(tmp_path / "whole.safetensors")
+    for wrong in ((dict, Own), (OwnConfig, int)):
+        with pytest.raises(TypeError, match=r"no pydantic model|no WeightModel"):
+            register_model("wrong", *wrong)
     with pytest.raises(ValueError, match="'nfn' is the name of TransformerNFN already"):
         register_model("nfn", OwnConfig, Own)
     monkeypatch.setattr(storage, "KINDS", {"nfn": storage.KINDS["nfn"]})

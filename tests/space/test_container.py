@@ -3,6 +3,7 @@
 import copy
 import pickle  # noqa: TID251 - what a DataLoader's workers do
 
+import numpy as np
 import pytest
 import torch
 from torch.utils import _pytree as pytree
@@ -17,6 +18,7 @@ from transformer_nfn.space import (
     ROTARY,
     BlockSpec,
     Container,
+    DeclarationError,
     NetBatch,
     ShapeError,
     WeightBatch,
@@ -75,6 +77,7 @@ class TestEach:
         assert found
         assert all(isinstance(leaf, torch.Tensor) for leaf in found)
         assert_equal(pytree.tree_unflatten(found, structure), one)
+        assert len(pytree.tree_flatten_with_path(one)[0]) == len(found)
         # Transforms put other things there: no check may stand in the way.
         assert leaves(pytree.tree_map(lambda _: 7, one)) == [7] * len(found)
 
@@ -85,6 +88,9 @@ class TestEach:
         assert_equal(one[1], one[1:2])
         assert_equal(one[-1], one[2:])
         assert_equal(one[[2, 0]], one[torch.tensor([2, 0])])
+        assert_equal(one[[2, 0]], one[np.array([2, 0])])
+        assert_equal(one[np.int64(1)], one[1])
+        assert_equal(one[torch.tensor(1)], one[1])
         assert_equal(one[torch.tensor([True, False, True])], one[[0, 2]])
         assert len(one[:0]) == 0
 
@@ -93,7 +99,7 @@ class TestEach:
         with pytest.raises(IndexError, match=f"network {number} of a batch of 3"):
             make()[number]
 
-    @pytest.mark.parametrize("key", [(0, 1), None, 1.5, torch.zeros(2, 2)])
+    @pytest.mark.parametrize("key", [(0, 1), None, 1.5, True, torch.zeros(2, 2), torch.zeros(2)])
     def test_what_picks_no_network_is_refused_in_words(self, make, key) -> None:
         with pytest.raises(ShapeError, match="networks are picked by"):
             make()[key]
@@ -130,6 +136,8 @@ class TestEach:
     def test_to_whole_numbers_is_refused(self, make) -> None:
         with pytest.raises(ShapeError, match="floating-point"):
             make().to(torch.int8)
+        with pytest.raises(ShapeError, match="floating-point"):
+            make().to(torch.complex64)
 
     def test_detach(self, make) -> None:
         one = pytree.tree_map(
@@ -197,6 +205,20 @@ def test_a_function_of_ones_own_goes_along() -> None:
     axes = {"x": free("D"), "a": permuted("D_A")}
     block = declare("mine", axes, {"A": "x a"}, {}, function=my_function)
     assert pickle.loads(pickle.dumps(block)).function is my_function
+
+
+def test_a_lambda_stays_behind() -> None:
+    """It does not pickle, and a worker would wait for ever."""
+    axes = {"x": free("D"), "a": permuted("D_A")}
+    block = declare("mine", axes, {"A": "x a"}, {}, function=lambda w, tokens, eps: tokens)
+    assert pickle.loads(pickle.dumps(block)).function is None
+
+
+def test_sizes_and_weights_are_numbers_of_their_kind() -> None:
+    with pytest.raises(DeclarationError, match=r"whole numbers, not D=4\.0"):
+        BlockSpec(PAPER, D=4.0, heads=2, D_k=3, D_v=5, D_A=6)  # type: ignore[arg-type]
+    with pytest.raises(ShapeError, match=r"Q is torch.int64, weights are floating-point"):
+        WeightBatch(SPEC, {name: tensor.long() for name, tensor in weights().tensors.items()})
 
 
 def my_function(w, tokens, eps):

@@ -1,15 +1,16 @@
 """Networks with targets, for a `DataLoader`."""
 
 from collections.abc import Callable, Mapping, Sequence
+from operator import index as whole_number
 from pathlib import Path
-from typing import Any
+from typing import Any, SupportsIndex
 
 import torch
 from torch import Tensor
 from torch.utils.data import Dataset
 
 from transformer_nfn.data.reading import read_net
-from transformer_nfn.space import NetBatch, ShapeError
+from transformer_nfn.space import NetBatch, ShapeError, WeightBatch
 
 
 class WeightDataset(Dataset[tuple[NetBatch, Tensor]]):
@@ -40,10 +41,12 @@ class WeightDataset(Dataset[tuple[NetBatch, Tensor]]):
 
     def __init__(
         self,
-        networks: NetBatch | Sequence[Any],
+        networks: NetBatch | WeightBatch | Sequence[Any],
         targets: Tensor | Sequence[float] | Sequence[Sequence[float]],
         read: Callable[[Any], NetBatch] = read_net,
     ) -> None:
+        if isinstance(networks, WeightBatch):
+            networks = NetBatch(networks)
         self.networks, self.read = networks, read
         self.targets = torch.as_tensor(targets)
         if self.targets.dtype == torch.float64:  # Python's numbers; models have others
@@ -77,11 +80,13 @@ class WeightDataset(Dataset[tuple[NetBatch, Tensor]]):
     def __len__(self) -> int:
         return len(self.networks)
 
-    def __getitem__(self, number: int) -> tuple[NetBatch, Tensor]:
+    def __getitem__(self, index: SupportsIndex) -> tuple[NetBatch, Tensor]:
+        number = whole_number(index)  # of samplers, which give all kinds
         if not -len(self) <= number < len(self):
             raise IndexError(f"network {number} of {len(self)}")
         one = self.networks[number]
-        net = one if isinstance(one, NetBatch) else self.read(one)
+        # Without gradients: a tensor that wants some does not leave a worker's process.
+        net = (one if isinstance(one, NetBatch) else self.read(one)).detach()
         if len(net) != 1:
             raise ShapeError(f"what was read of {one!r:.80} has {len(net)} networks, expected one")
         return net, self.targets[number]

@@ -30,8 +30,8 @@ def read_net(
 ) -> NetBatch:
     """The blocks of a network of a known family: a checkpoint or a model of `transformers`.
 
-    Rotary positions and the scales of ReLU's neurons are declared away (`for_layers`), whatever
-    dtype the tensors have. Embeddings and heads are not read.
+    The blocks are declared so that layers can read them (`for_layers`): without rotary positions
+    and without the scales of ReLU's neurons. Embeddings and heads are not read.
 
     Args:
         source: A path or URL, a model of `transformers`, or tensors by name.
@@ -77,9 +77,9 @@ class StateDictReader:
     """
 
     heads: int
+    activation: str
+    post_norm: bool
     layout: Layout = TORCH_ENCODER
-    activation: str = "gelu"
-    post_norm: bool = False
     norms: NormChoice = "fold"
     prefix: str = ""
     embedding: str | None = None

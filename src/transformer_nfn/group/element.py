@@ -43,6 +43,8 @@ class GroupElement(Container):
                 f"an element for {self.spec} has the parts {sorted(shapes)}, "
                 f"got {sorted(self.parts)}"
             )
+        if not shapes:
+            raise ShapeError(f"{self.spec} has no axis that a group acts on")
         first = next(iter(self.parts.values()))
         for label, shape in shapes.items():
             part = self.parts[label]

@@ -125,6 +125,11 @@ class RowLayer(nn.Module):
         return [{name: view[i] for name, view in views.items()} for i in range(self.blocks)]
 
     def _check(self, batch: WeightBatch, blocks: int) -> None:
+        if not isinstance(batch, WeightBatch):
+            raise ShapeError(
+                f"a layer reads a WeightBatch, such as the blocks of a NetBatch, not "
+                f"{type(batch).__name__}"
+            )
         wanted = (self.spec, blocks, self.inputs)
         if (batch.spec, batch.blocks, batch.channels) != wanted:
             raise ShapeError(
@@ -145,7 +150,12 @@ class RowLayer(nn.Module):
         relu: Collection[str] = (),
     ) -> dict[str, Tensor]:
         self._check(batch, self.blocks if parameters is None else 1)
-        return self.plan.run(batch, self._stored() if parameters is None else parameters, relu)
+        own = self._stored() if parameters is None else parameters
+        made = self.plan.run(batch, own, relu)
+        dtype = _autocast(batch.device)
+        if dtype is None or batch.dtype == torch.float64:  # which autocast leaves alone
+            return made
+        return {name: tensor.to(dtype) for name, tensor in made.items()}  # sums are float32 there
 
     def _run_reference(self, batch: WeightBatch) -> dict[str, Tensor]:
         self._check(batch, self.blocks)
@@ -233,8 +243,6 @@ class EquivariantLayer(RowLayer):
         """Run the plan; with one of `by_block` for one block."""
         relu = self.spec.block.pointwise if self.relu else ()
         made = self._run_plan(batch, parameters, relu)
-        if (dtype := _autocast(batch.device)) is not None:  # which leaves sums in float32
-            made = {name: tensor.to(dtype) for name, tensor in made.items()}
         return WeightBatch(self.spec, made)
 
     def reference(self, batch: WeightBatch) -> WeightBatch:

@@ -106,8 +106,9 @@ def invariant_rows(block: Block) -> tuple[Row, ...]:
 def _rows(block: Block, targets: dict[str, tuple[Index, ...]]) -> tuple[Row, ...]:
     if not block.layered:
         raise DeclarationError(
-            f"block {block.name!r} has rotary or scaled axes, which layers do not know; declare "
-            f"them linear and permuted: a layer for the larger group serves the smaller one"
+            f"block {block.name!r} has rotary or scaled axes, or axes for each index of a free or "
+            f"indexed one, which layers do not know; declare them linear and permuted: a layer for "
+            f"the larger group serves the smaller one (see for_layers)"
         )
     sources = {name: p.indices for name, p in block.products.items()}
     sources |= dict(block.tensors)

@@ -69,6 +69,10 @@ class TransformerNFN(WeightModel):
         Raises:
             ShapeError: If the networks lack a part that the model reads.
         """
+        if not isinstance(net, NetBatch):
+            raise ShapeError(
+                f"a model reads a NetBatch, not {type(net).__name__}; NetBatch(blocks)"
+            )
         vectors = []
         if self.encoder is not None:
             vectors.append(self.encoder(net.blocks))

@@ -48,7 +48,8 @@ def register_model(kind: str, config: type[BaseModel], module: type[WeightModel]
     """Let `save_model` and `load_model` store models of your own.
 
     Who loads such a file has to register the same kind first: a file names it, and never says
-    what code to run.
+    what code to run. But a file has the config, so let the config refuse what is too large: the
+    model is built of it, without memory, before its tensors are compared with those of the file.
 
     Examples:
         >>> from pydantic import BaseModel
@@ -68,8 +69,13 @@ def register_model(kind: str, config: type[BaseModel], module: type[WeightModel]
 
     Raises:
         ValueError: If the name stands for another model.
+        TypeError: If these are no classes of a config and of a model.
     """
-    if kind in KINDS and KINDS[kind].module is not module:
+    if not (isinstance(config, type) and issubclass(config, BaseModel)):
+        raise TypeError(f"the config of {kind!r:.40} is {config!r:.60}, no pydantic model")
+    if not (isinstance(module, type) and issubclass(module, WeightModel)):
+        raise TypeError(f"{kind!r:.40} is {module!r:.60}, no WeightModel")
+    if kind in KINDS and KINDS[kind] != Kind(config, module):
         raise ValueError(f"{kind!r} is the name of {KINDS[kind].module.__name__} already")
     KINDS[kind] = Kind(config, module)
 
@@ -121,10 +127,21 @@ def load_model(path: str | Path) -> WeightModel:
             shapes = {name: tuple(file.get_slice(name).get_shape()) for name in names}
             _compare(path, shapes, _wanted_shapes(path, kind, config, shapes))
             model: WeightModel = kind.module(config)
-            model.load_state_dict({name: file.get_tensor(name) for name in names})
+            _fill(path, model, {name: file.get_tensor(name) for name in names})
     except SafetensorError as error:
         raise ModelFileError(f"{path} is not a safetensors file: {error}") from error
     return model
+
+
+def _fill(path: Path, model: WeightModel, tensors: dict[str, torch.Tensor]) -> None:
+    """Give a model its numbers, in the dtype that they were saved in."""
+    for name, own in model.state_dict().items():
+        if own.is_floating_point() != tensors[name].is_floating_point():
+            raise ModelFileError(f"{path}: {name[:80]!r} is {tensors[name].dtype}, not {own.dtype}")
+    dtypes = {tensors[name].dtype for name, _ in model.named_parameters()}
+    if len(dtypes) == 1:
+        model.to(dtypes.pop())
+    model.load_state_dict(tensors)
 
 
 def _wanted_shapes(
@@ -142,7 +159,7 @@ def _wanted_shapes(
             raise ValueError(f"it asks for {config.blocks} blocks of {len(shapes)} tensors")
         with torch.device("meta"):
             model = kind.module(config)
-    except (ValueError, RuntimeError, OverflowError, TypeError) as error:
+    except Exception as error:  # whatever a model of somebody's own may raise
         raise ModelFileError(f"the tensors of {path} do not fit its config: {error}") from error
     return {name: tuple(tensor.shape) for name, tensor in model.state_dict().items()}
 
@@ -194,6 +211,11 @@ def _compare(
     ]
     if missing or unexpected or wrong:
         raise ModelFileError(
-            f"the tensors of {path} do not fit its config; missing: {missing}, "
-            f"unexpected: {unexpected}, of the wrong shape: {wrong}"
+            f"the tensors of {path} do not fit its config; missing: {_some(missing)}, "
+            f"unexpected: {_some(unexpected)}, of the wrong shape: {_some(wrong)}"
         )
+
+
+def _some(names: list[str]) -> str:
+    more = f" and {len(names) - 5} more" if len(names) > 5 else ""
+    return f"{names[:5]}{more}"

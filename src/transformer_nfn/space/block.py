@@ -154,11 +154,13 @@ class Block:
     def layered(self) -> bool:
         """Whether layers can be derived: they know free, permuted and linear axes.
 
-        No axis may be indexed by one that is indexed itself, as the scales of experts' neurons are.
+        Axes may be indexed by permuted ones only, and by none that is indexed itself, as the scales
+        of experts' neurons are.
         """
         known = (Kind.FREE, Kind.PERMUTED, Kind.LINEAR)
-        nested = any(self.axes[outer].per for axis in self.axes.values() for outer in axis.per)
-        return not nested and all(axis.kind in known for axis in self.axes.values())
+        outer = [self.axes[label] for axis in self.axes.values() for label in axis.per]
+        plain = all(axis.kind is Kind.PERMUTED and not axis.per for axis in outer)
+        return plain and all(axis.kind in known for axis in self.axes.values())
 
     def tables(self) -> dict[str, Any]:
         """Its name, axes, tensors and products as plain data: all that weights depend on."""
@@ -175,6 +177,12 @@ class Block:
     def has_tables_of(self, other: "Block") -> bool:
         """Whether weights of one are weights of the other: what is computed may still differ."""
         return self is other or self._tables == other._tables
+
+    def computes_as(self, other: "Block") -> bool:
+        """Whether both are known to compute the same of the same tensors, or nothing is known."""
+        if self.halves or other.halves:
+            return (self.halves, self.parallel) == (other.halves, other.parallel)
+        return self.function is other.function
 
     def to_dict(self) -> dict[str, Any]:
         """The declaration as plain data, with its parts, but without a function of its own."""
@@ -200,7 +208,9 @@ class Block:
 
     def __reduce__(self) -> tuple[Any, ...]:
         tables = (dict(self.axes), dict(self.tensors), dict(self.products))
-        return _block, (self.name, *tables, self.function, self.halves, self.parallel)
+        # A lambda does not pickle, and a worker of a DataLoader would wait for ever because of it.
+        own = None if "<" in getattr(self.function, "__qualname__", "") else self.function
+        return _block, (self.name, *tables, own, self.halves, self.parallel)
 
     def __deepcopy__(self, memo: object) -> "Block":
         return self  # nothing in it can be changed

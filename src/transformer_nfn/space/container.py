@@ -1,8 +1,10 @@
 """What torch does with a tensor, done with all tensors of a batch: move, pin, join, transform."""
 
 from collections.abc import Callable, Sequence
-from typing import Any, Self, TypeVar
+from operator import index as whole_number
+from typing import Any, Self, SupportsIndex, TypeVar
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.utils import _pytree as pytree
@@ -26,6 +28,7 @@ class Container:
             lambda container: container._children(),
             lambda children, context: cls._of_children(list(children), context),
             serialized_type_name=f"{cls.__module__}.{cls.__qualname__}",
+            flatten_with_keys_fn=_with_keys,
         )
         default_collate_fn_map[cls] = _collate
 
@@ -80,7 +83,7 @@ class Container:
                 device = one
             else:
                 raise ShapeError(f"to takes a device, a dtype or both, not {where!r:.80}")
-        if dtype is not None and not (dtype.is_floating_point or dtype.is_complex):
+        if dtype is not None and not dtype.is_floating_point:
             raise ShapeError(f"weights are floating-point numbers, not {dtype}")
 
         def moved(tensor: Tensor) -> Tensor:
@@ -98,6 +101,12 @@ class Container:
         return _mapped(Tensor.detach, self)
 
 
+def _with_keys(container: Container) -> tuple[list[tuple[Any, Any]], Any]:
+    """Its children with their places, for messages and for `torch.export`."""
+    children, context = container._children()
+    return [(pytree.SequenceKey(i), child) for i, child in enumerate(children)], context
+
+
 _Kind = TypeVar("_Kind", bound=Container)
 
 
@@ -112,7 +121,7 @@ def _collate(items: Sequence[Container], *, collate_fn_map: Any = None) -> Conta
 
 
 def picked_networks(
-    wanted: int | slice | Tensor | Sequence[int], networks: int
+    wanted: SupportsIndex | slice | Tensor | np.ndarray | Sequence[int], networks: int
 ) -> slice | Tensor | list[int]:
     """What picks networks from tensors "n …", and leaves their first axis where it is.
 
@@ -122,17 +131,20 @@ def picked_networks(
     """
     if isinstance(wanted, slice):
         return wanted
-    if isinstance(wanted, Tensor):
-        if wanted.dim() != 1:
+    if isinstance(wanted, np.ndarray):
+        wanted = torch.from_numpy(wanted)
+    if isinstance(wanted, Tensor) and wanted.dim():
+        if wanted.dim() != 1 or wanted.is_floating_point():
             raise ShapeError(
                 f"networks are picked by a mask or by numbers along one axis, got a tensor of "
-                f"shape {tuple(wanted.shape)}"
+                f"shape {tuple(wanted.shape)} and {wanted.dtype}"
             )
         return wanted
-    if isinstance(wanted, int):
-        if not -networks <= wanted < networks:
-            raise IndexError(f"network {wanted} of a batch of {networks}")
-        start = wanted % networks
+    if isinstance(wanted, SupportsIndex) and not isinstance(wanted, bool):
+        number = whole_number(wanted)
+        if not -networks <= number < networks:
+            raise IndexError(f"network {number} of a batch of {networks}")
+        start = number % networks
         return slice(start, start + 1)
     if isinstance(wanted, tuple) or not isinstance(wanted, Sequence):
         raise ShapeError(

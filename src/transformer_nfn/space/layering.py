@@ -15,9 +15,10 @@ from transformer_nfn.space.weights import WeightBatch
 def for_layers(batch: WeightBatch, *, biases: bool = True) -> WeightBatch:
     """The same numbers under a declaration that has layers: RELU as RESIDUAL, ROTARY as GROUPED.
 
-    Layers know free, permuted and linear axes. So rotary axes are declared linear, and scales of
-    single neurons are left out. The first is a larger group, and a layer that is equivariant under
-    it is so under every part of it; scales of neurons the layers then do not see through.
+    What the block computes is not known afterwards. Layers know free, permuted and linear axes. So
+    rotary axes are declared linear, and scales of single neurons are left out. The first is a
+    larger group, and a layer that is equivariant under it is so under every part of it. To scales
+    of neurons the layers are not invariant.
 
     Examples:
         >>> from transformer_nfn.space import RELU, BlockSpec, WeightBatch, for_layers
@@ -68,12 +69,16 @@ def _layered(block: Block, biases: bool) -> Block:
     made = compose(block.name, *halves, parallel=block.parallel)
     if not made.layered:
         raise DeclarationError(f"block {block.name!r} has parts that no layer can be derived for")
-    for shipped in BLOCKS.values():
-        if {**shipped.tables(), "name": ""} == {**made.tables(), "name": ""}:
-            return shipped
     tables = made.tables()
-    # Without a function: it is that of the parts as they were.
-    return declare(f"{block.name}_for_layers", made.axes, tables["tensors"], tables["products"])
+    name = f"{block.name}_for_layers"
+    for shipped in BLOCKS.values():
+        if {**shipped.tables(), "name": ""} == {**tables, "name": ""}:
+            name = shipped.name
+    parts = (made.axes, tables["tensors"], tables["products"])
+    if {**tables, "name": ""} == {**block.tables(), "name": ""}:  # it had layers all along
+        return declare(name, *parts, block.function, block.halves, block.parallel)
+    # Without a function: what the block computes is not what such parts would.
+    return declare(name, *parts)
 
 
 def _part(block: Block, half: Half, biases: bool) -> Attention | Mlp | GatedMlp:

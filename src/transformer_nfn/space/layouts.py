@@ -1,6 +1,7 @@
 """State dicts of people's own networks as batches: where each tensor of a block stands."""
 
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
@@ -12,6 +13,7 @@ from torch.nn import functional as F
 from transformer_nfn.space.block import Block, compose
 from transformer_nfn.space.errors import ShapeError
 from transformer_nfn.space.folding import Norms, fold_norms, keep_norms
+from transformer_nfn.space.parts.activations import ACTIVATIONS
 from transformer_nfn.space.parts.attention import Attention
 from transformer_nfn.space.parts.half import Half, NormPlace
 from transformer_nfn.space.parts.mlp import Mlp
@@ -50,8 +52,8 @@ class Layout:
         state: StateDict,
         *,
         heads: int,
-        activation: str = "gelu",
-        post_norm: bool = False,
+        activation: str,
+        post_norm: bool,
         norms: NormChoice = "fold",
         prefix: str = "",
         dtype: torch.dtype = torch.float32,
@@ -64,10 +66,18 @@ class Layout:
         """
         if norms not in ("fold", "keep", "drop"):
             raise ShapeError(f"norms are 'fold', 'keep' or 'drop', not {norms!r:.40}")
+        if type(heads) is not int or heads < 1:
+            raise ShapeError(f"heads is how many an attention has, not {heads!r:.40}")
+        if activation not in ACTIVATIONS:
+            raise ShapeError(
+                f"the activation is one of {', '.join(ACTIVATIONS)}, not {activation!r:.40}"
+            )
+        if not isinstance(state, Mapping):
+            raise ShapeError(f"a state dict has tensors by name, not {type(state).__name__}")
         blocks = self._count(state, prefix)
         found = _Found(state, dtype)
         each = [self._block(found, prefix + self.block.format(i), heads) for i in range(blocks)]
-        self._check_all_read(state, found.read, prefix, blocks)
+        self._check_all_read(state, found.read, prefix)
         tensors = {
             name: torch.stack([one[name] for one in each])[None, None] for name in each[0]
         }  # n c l axes
@@ -85,18 +95,24 @@ class Layout:
             return fold_norms(batch, scales)
         return keep_norms(batch, scales) if norms == "keep" else batch
 
+    def _numbers(self, state: StateDict, prefix: str) -> dict[str, int]:
+        """Of each tensor that belongs to a block the number of that block."""
+        before, after = (re.escape(part) for part in self.block.split("{}"))
+        pattern = re.compile(rf"{re.escape(prefix)}{before}(\d+){after}")
+        found = {name: pattern.match(name) for name in state}
+        return {name: int(match[1]) for name, match in found.items() if match}
+
     def _count(self, state: StateDict, prefix: str) -> int:
-        blocks = 0
-        while f"{prefix}{self.block.format(blocks)}{self.first}weight" in state:
-            blocks += 1
-        if not blocks:
-            wanted = f"{prefix}{self.block.format(0)}{self.first}weight"
+        numbers = sorted(set(self._numbers(state, prefix).values()))
+        if not numbers:
             some = ", ".join(list(state)[:4])
             raise ShapeError(
-                f"there is no {wanted!r}; the state dict has {some}, …: give the layout of its "
-                f"names, or prefix= if they stand behind one"
+                f"there is no {prefix + self.block.format(0)!r}…; the state dict has {some}, …: "
+                f"give the layout of its names, or prefix= if they stand behind one"
             )
-        return blocks
+        if numbers != list(range(len(numbers))):
+            raise ShapeError(f"its blocks have the numbers {numbers}, expected 0, 1, 2, …")
+        return len(numbers)
 
     def _block(self, found: "_Found", at: str, heads: int) -> dict[str, Tensor]:
         output, bias_out = found.linear(at + self.output)
@@ -134,10 +150,9 @@ class Layout:
             "shift2": shift2,
         }
 
-    def _check_all_read(self, state: StateDict, read: set[str], prefix: str, blocks: int) -> None:
+    def _check_all_read(self, state: StateDict, read: set[str], prefix: str) -> None:
         """What belongs to a block and is not read would be left out without a word."""
-        starts = tuple(prefix + self.block.format(i) for i in range(blocks))
-        if left := [name for name in state if name.startswith(starts) and name not in read]:
+        if left := [name for name in self._numbers(state, prefix) if name not in read]:
             raise ShapeError(
                 f"{left[0]!r} belongs to a block, and the layout does not say what it is; "
                 f"declare such a block yourself (docs/blocks.md)"
@@ -161,6 +176,14 @@ TIMM_VIT = Layout(
     second="mlp.fc2.",
     norms=("norm1.", "norm2."),
 )
+
+
+def plain_numbers(name: str, tensor: Tensor, dtype: torch.dtype) -> Tensor:
+    """A tensor of a state dict as a tensor of a batch."""
+    if not tensor.is_floating_point() or tensor.is_meta:
+        what = "on meta, without numbers" if tensor.is_meta else f"{tensor.dtype}"
+        raise ShapeError(f"{name} is {what}; weights are floating-point numbers")
+    return tensor.detach().to("cpu", dtype)
 
 
 class _Found:
@@ -195,7 +218,7 @@ class _Found:
         if name not in self._state:
             return None
         self.read.add(name)
-        return self._state[name].detach().to("cpu", self._dtype)
+        return plain_numbers(name, self._state[name], self._dtype)
 
 
 def _heads(
@@ -222,40 +245,54 @@ class Encoder(NamedTuple):
     prefix: str
 
 
-#: What torch's encoder layers may have between the layers of their MLP.
-_ACTIVATIONS = {F.relu: "relu", F.gelu: "gelu"}
-
-
 def find_encoder(module: nn.Module) -> Encoder:
-    """The one encoder that a module is or has."""
-    found = [
-        (name, m) for name, m in module.named_modules() if isinstance(m, nn.TransformerEncoder)
-    ]
+    """The one encoder that a module is or has, with layers that are all alike."""
+    parts = module.named_modules()
+    found = [(name, part) for name, part in parts if isinstance(part, nn.TransformerEncoder)]
     if len(found) != 1:
         raise ShapeError(
             f"{type(module).__name__} has {len(found)} torch.nn.TransformerEncoder, expected one; "
             f"use NetBatch.from_state_dicts with a layout and a prefix"
         )
     name, encoder = found[0]
-    layer = encoder.layers[0]
-    if not isinstance(layer, nn.TransformerEncoderLayer):
-        raise ShapeError(f"layers of {name or 'the encoder'} are {type(layer).__name__}")
-    activation = _ACTIVATIONS.get(layer.activation)
-    if activation is None:
+    prefix = f"{name}." if name else ""
+    read = [_layer(f"{prefix}layers.{i}", layer) for i, layer in enumerate(encoder.layers)]
+    for number, one in enumerate(read):
+        if one != read[0]:
+            raise ShapeError(f"{prefix}layers.{number} has {one}, {prefix}layers.0 has {read[0]}")
+    return read[0]._replace(prefix=prefix)
+
+
+def _layer(name: str, layer: nn.Module) -> Encoder:
+    """Refuses what the tensors of a layer do not show."""
+    if type(layer) is not nn.TransformerEncoderLayer:
         raise ShapeError(
-            f"its activation is {layer.activation!r:.60}, and relu and gelu are known; use "
+            f"{name} is a {type(layer).__name__}, which may compute something else than "
+            f"torch.nn.TransformerEncoderLayer; use NetBatch.from_state_dicts if it does not"
+        )
+    if layer.self_attn.add_zero_attn:
+        raise ShapeError(f"{name} has add_zero_attn, which no block has")
+    for norm in (layer.norm1, layer.norm2):
+        if type(norm) is not nn.LayerNorm:
+            raise ShapeError(f"{name} has a {type(norm).__name__} where a LayerNorm is expected")
+    activation = layer.activation
+    if activation is F.relu or type(activation) is nn.ReLU:
+        name_of = "relu"
+    elif activation is F.gelu or type(activation) is nn.GELU:
+        tanh = getattr(activation, "approximate", "none") == "tanh"
+        name_of = "gelu_new" if tanh else "gelu"
+    else:
+        raise ShapeError(
+            f"{name} has the activation {activation!r:.60}, and relu and gelu are known; use "
             f"NetBatch.from_state_dicts(…, activation=…)"
         )
-    prefix = f"{name}." if name else ""
-    return Encoder(layer.self_attn.num_heads, activation, not layer.norm_first, prefix)
+    return Encoder(layer.self_attn.num_heads, name_of, not layer.norm_first, "")
 
 
-def joined(batches: Sequence[WeightBatch]) -> WeightBatch:
-    """Networks one by one as one batch; says which of them is unlike the first."""
-    for number, batch in enumerate(batches):
-        if (batch.spec, batch.blocks) != (batches[0].spec, batches[0].blocks):
-            raise ShapeError(
-                f"network {number} has {batch.blocks} blocks of {batch.spec}, network 0 "
-                f"{batches[0].blocks} of {batches[0].spec}: only networks of one shape are a batch"
-            )
-    return WeightBatch.cat(batches)
+def check_alike(first: WeightBatch, batch: WeightBatch) -> None:
+    """Refuse a network that is not of the shape of the first one."""
+    if (batch.spec, batch.blocks) != (first.spec, first.blocks):
+        raise ShapeError(
+            f"it has {batch.blocks} blocks of {batch.spec}, network 0 {first.blocks} of "
+            f"{first.spec}: only networks of one shape are a batch"
+        )

@@ -18,8 +18,9 @@ from transformer_nfn.space.layouts import (
     Layout,
     NormChoice,
     StateDict,
+    check_alike,
     find_encoder,
-    joined,
+    plain_numbers,
 )
 from transformer_nfn.space.parts.half import NormPlace
 from transformer_nfn.space.weights import WeightBatch
@@ -62,8 +63,8 @@ class NetBatch(Container):
         layout: Layout = TORCH_ENCODER,
         *,
         heads: int,
-        activation: str = "gelu",
-        post_norm: bool = False,
+        activation: str,
+        post_norm: bool,
         norms: NormChoice = "fold",
         prefix: str = "",
         embedding: str | None = None,
@@ -72,21 +73,26 @@ class NetBatch(Container):
     ) -> "NetBatch":
         """Networks of your own, one state dict each; all of one shape.
 
+        Tensors outside the blocks are left out, a last norm for example, unless they belong to the
+        embedding or the classifier. `apply_blocks` takes the ε of the norms as an argument.
+
         Examples:
             >>> import torch
             >>> from transformer_nfn.space import NetBatch
             >>> layer = torch.nn.TransformerEncoderLayer(8, 2, 16, norm_first=True)
             >>> nets = [torch.nn.TransformerEncoder(layer, 3, enable_nested_tensor=False)] * 4
-            >>> NetBatch.from_state_dicts([net.state_dict() for net in nets], heads=2).blocks
+            >>> settings = {"heads": 2, "activation": "relu", "post_norm": False}
+            >>> NetBatch.from_state_dicts([net.state_dict() for net in nets], **settings).blocks
             WeightBatch(n=4, c=1, l=3, BlockSpec(residual, D=8, heads=2, D_k=4, D_v=4, D_A=16))
 
         Args:
             dicts: May be made one by one: only the batch is kept.
             layout: The names of a block's tensors; those of `torch.nn.TransformerEncoder`.
             heads: How many an attention has; no tensor says so.
-            activation: Between the layers of the MLP, for what the blocks compute.
+            activation: Between the layers of the MLP, for what the blocks compute; no tensor says
+                so either.
             post_norm: Whether norms stand after the sum with the stream (torch's default), not
-                before what reads it.
+                before what reads it (``norm_first=True``).
             norms: Fold scales and shifts of norms into what reads them, which only norms before
                 it allow; keep them as tensors that layers read; or drop them.
             prefix: Stands before the names of the layout, ``"encoder."`` for example.
@@ -97,7 +103,9 @@ class NetBatch(Container):
         Raises:
             ShapeError: If a tensor is missing or of another shape, or one in a block is unknown.
         """
-        blocks, outside = [], []
+        if isinstance(dicts, Mapping):
+            raise ShapeError("this is one state dict; give a list of them")
+        nets: list[NetBatch] = []
         for number, state in enumerate(dicts):
             try:
                 batch = layout.read(
@@ -110,14 +118,13 @@ class NetBatch(Container):
                     dtype=dtype,
                 )
                 parts = [_beginning_with(state, part, dtype) for part in (embedding, classifier)]
+                nets.append(NetBatch(batch, *parts))
+                check_alike(nets[0].blocks, batch)
             except ShapeError as error:
                 raise ShapeError(f"network {number}: {error}") from None
-            blocks.append(batch)
-            outside.append(parts)
-        if not blocks:
+        if not nets:
             raise ShapeError("there are no state dicts")
-        whole = joined(blocks)
-        return NetBatch(whole, *(_joined([parts[i] for parts in outside]) for i in (0, 1)))
+        return NetBatch.cat(nets)
 
     @staticmethod
     def from_modules(
@@ -136,6 +143,8 @@ class NetBatch(Container):
         Raises:
             ShapeError: If a module has no such encoder or several, or they are not alike.
         """
+        if isinstance(modules, nn.Module) and not isinstance(modules, nn.ModuleList):
+            raise ShapeError("this is one module; give a list of them")
         found: list[tuple[Encoder, nn.Module]] = [(find_encoder(m), m) for m in modules]
         if not found:
             raise ShapeError("there are no modules")
@@ -215,7 +224,7 @@ def _beginning_with(state: StateDict, start: str | None, dtype: torch.dtype) -> 
     if start is None:
         return {}
     found = {
-        name.removeprefix(start): tensor.detach().to("cpu", dtype).unsqueeze(0)
+        name.removeprefix(start): plain_numbers(name, tensor, dtype).unsqueeze(0)
         for name, tensor in state.items()
         if name.startswith(start)
     }
@@ -225,6 +234,13 @@ def _beginning_with(state: StateDict, start: str | None, dtype: torch.dtype) -> 
 
 
 def _joined(parts: Sequence[Mapping[str, Tensor]]) -> dict[str, Tensor]:
+    for number, part in enumerate(parts):
+        for name, tensor in part.items():
+            if tensor.shape[1:] != parts[0][name].shape[1:]:
+                raise ShapeError(
+                    f"{name} is {tuple(tensor.shape[1:])} in batch {number}, "
+                    f"{tuple(parts[0][name].shape[1:])} in the first"
+                )
     return {name: torch.cat([part[name] for part in parts]) for name in parts[0]}
 
 

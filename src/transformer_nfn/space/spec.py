@@ -41,6 +41,10 @@ class BlockSpec:
                 f"missing: {', '.join(missing) or 'none'}, unknown: {', '.join(unknown) or 'none'}"
             )
         ordered = {symbol: sizes[symbol] for symbol in wanted}
+        if wrong := [
+            f"{name}={size!r:.40}" for name, size in ordered.items() if type(size) is not int
+        ]:
+            raise DeclarationError(f"sizes are whole numbers, not {', '.join(wrong)}")
         lengths = {a: ordered.get(axis.symbol, 0) + axis.offset for a, axis in block.axes.items()}
         object.__setattr__(self, "block", block)
         object.__setattr__(self, "sizes", MappingProxyType(ordered))

@@ -60,6 +60,8 @@ class WeightBatch(Container):
                     f"{name} of block {block.name!r} is a batch of (n, c, l) = "
                     f"{tuple(tensor.shape[:3])}, other tensors of {tuple(first.shape[:3])}"
                 )
+            if not tensor.is_floating_point():
+                raise ShapeError(f"{name} is {tensor.dtype}, weights are floating-point numbers")
             if (tensor.dtype, tensor.device) != (first.dtype, first.device):
                 raise ShapeError(
                     f"{name} is {tensor.dtype} on {tensor.device}, other tensors are "
@@ -119,6 +121,11 @@ class WeightBatch(Container):
         spec = batches[0].spec
         if any(batch.spec != spec for batch in batches):
             raise ShapeError(f"cannot join different specs: {[batch.spec for batch in batches]}")
+        if not all(batch.spec.block.computes_as(spec.block) for batch in batches):
+            raise ShapeError(
+                f"these networks have the tensors of {spec.block.name!r}, but compute different "
+                f"functions of them (another activation, or norms elsewhere); read them apart"
+            )
         if along not in _DIMS:
             raise ShapeError(f"batches are joined along {', '.join(_DIMS)}, not {along!r:.40}")
         dim = _DIMS[along]

@@ -185,7 +185,7 @@ def _total(some: Sequence[Tensor], relu: bool) -> Tensor:
     total = reduce(torch.add, some)
     if not relu:
         return total
-    return total.relu_() if len(some) > 1 else total.relu()  # a sum is nobody else's memory
+    return total.relu_() if len(some) > 1 else total.relu()  # a fresh sum, which nothing else reads
 
 
 def matrix_name(target: str, tied: tuple[str, ...]) -> str:
