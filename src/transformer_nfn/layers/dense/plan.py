@@ -2,7 +2,6 @@
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from functools import reduce
 from math import prod
 
 import torch
@@ -172,20 +171,29 @@ class Plan:
         )
         features = [group.features(sums) for group in self.groups]
         lengths = {**self.sizes, "n": batch.networks}
-        added: dict[str, list[Tensor]] = {target: [] for target in self.targets}
+        added: dict[str, list[Named]] = {target: [] for target in self.targets}
         for name, (number, target) in self.matrices.items():
             made = self.groups[number].write(target, features[number], matrices[name], lengths)
-            labels = ("n", "e", "l", *self.targets[target.name])
-            added[target.name].append(made.expand(labels, {}).tensor)
-        return {target: _total(some, target in relu) for target, some in added.items()}
+            added[target.name].append(made)
+        return {
+            target: _total(added[target], ("n", "e", "l", *axes), target in relu)
+            for target, axes in self.targets.items()
+        }
 
 
-def _total(some: Sequence[Tensor], relu: bool) -> Tensor:
-    """Their sum. Those with more tied axes come later and are larger, so small ones go first."""
-    total = reduce(torch.add, some)
+def _total(terms: Sequence[Named], labels: tuple[str, ...], relu: bool) -> Tensor:
+    """Their sum; those with more tied axes come later, and the last varies along all of them.
+
+    Each is added to the next that varies along all of its axes. So few additions are of the full
+    size, and all of them have one order of memory, that of the last.
+    """
+    views = [term.expand(labels, {}).tensor for term in terms]
+    for i, term in enumerate(terms[:-1]):
+        home = next(j for j in range(i + 1, len(terms)) if set(term.labels) <= set(terms[j].labels))
+        views[home] = views[home] + views[i]
     if not relu:
-        return total
-    return total.relu_() if len(some) > 1 else total.relu()  # a fresh sum, which nothing else reads
+        return views[-1]
+    return views[-1].relu_() if len(terms) > 1 else views[-1].relu()  # nothing else reads a sum
 
 
 def matrix_name(target: str, tied: tuple[str, ...]) -> str:
