@@ -7,7 +7,7 @@ from typing import Any
 
 __version__ = version("transformer-nfn")
 
-_ROOMS = tuple(sorted(module.name for module in iter_modules(__path__)))
+_ROOMS = tuple(sorted(module.name for module in iter_modules(__path__) if module.ispkg))
 
 
 def __getattr__(name: str) -> Any:

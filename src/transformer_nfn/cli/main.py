@@ -3,7 +3,7 @@
 import io
 import sys
 from itertools import pairwise
-from typing import Any
+from typing import Annotated, Any
 
 import typer
 
@@ -33,6 +33,7 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
+    context_settings={"help_option_names": ["-h", "--help"]},
 )
 app.add_typer(zoo_app, name="zoo")
 app.add_typer(bench_app, name="bench")
@@ -55,8 +56,23 @@ app.command()(audit)
 _UsageError: Any = typer.BadParameter.__base__
 
 
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        from transformer_nfn import __version__
+
+        say(f"tnfn {__version__}")
+        raise typer.Exit
+
+
 @app.callback()
-def _commands() -> None:
+def _commands(
+    version: Annotated[
+        bool,
+        typer.Option(
+            "--version", callback=_show_version, is_eager=True, help="Say which version this is."
+        ),
+    ] = False,
+) -> None:
     """Learn from, compare and audit the weights of transformers."""
 
 

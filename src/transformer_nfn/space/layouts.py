@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from transformer_nfn.space.block import Block, compose
+from transformer_nfn.space.blocks import RESIDUAL
 from transformer_nfn.space.errors import ShapeError
 from transformer_nfn.space.folding import Norms, fold_norms, keep_norms
 from transformer_nfn.space.parts.activations import ACTIVATIONS
@@ -233,7 +234,7 @@ def _residual(activation: str, post_norm: bool) -> Block:
     """Attention and an MLP on a stream; its tables are those of RESIDUAL."""
     place = NormPlace.AFTER_SUM if post_norm else NormPlace.BEFORE
     halves = (Half(Attention(), "layer", place), Half(Mlp(activation), "layer", place))
-    return compose("residual", *halves)
+    return compose(RESIDUAL.name, *halves)
 
 
 class Encoder(NamedTuple):
