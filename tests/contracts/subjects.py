@@ -317,8 +317,8 @@ ELSEWHERE = {
     "are blocks, kinds, errors, settings or tables": (
         "ACTIVATIONS BLOCKS GATED GLOSSARY GROUPED PAPER RELU RESERVED RESIDUAL RESIDUAL_NO_BO "
         "ROTARY Axis Block BlockFunction BlockSpec DeclarationError Factor Index Inputs Kind "
-        "NormPlace Product Rope ShapeError StreamKind UnknownFunctionError compose declare free "
-        "linear parse_indices permuted rotary scaled signed KINDS KindAction MatrixSampler "
+        "NormPlace Picks Product Rope ShapeError StreamKind UnknownFunctionError compose declare "
+        "free linear parse_indices permuted rotary scaled signed KINDS KindAction MatrixSampler "
         "CONSTANT DEFAULT_BUDGET INVARIANT ROW_VALUES BudgetError Row equivariant_rows "
         "invariant_rows LOSSES Layout NormChoice Norms TIMM_VIT TORCH_ENCODER "
         "ExamConfig FlatMLPConfig HeadNetConfig ModelFileError NFNConfig "

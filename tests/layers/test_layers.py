@@ -297,6 +297,7 @@ def test_axes_for_each_index_of_a_free_one_have_no_layers() -> None:
         EquivariantLayer(spec, blocks=1, inputs=1, outputs=1)
 
 
+@pytest.mark.wrong_types
 def test_other_inputs_are_refused_in_words() -> None:
     layer = EquivariantLayer(SPEC, blocks=2, inputs=2, outputs=1)
     with pytest.raises(ShapeError, match="reads a WeightBatch, such as the blocks of a NetBatch"):

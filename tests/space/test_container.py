@@ -100,6 +100,7 @@ class TestEach:
             make()[number]
 
     @pytest.mark.parametrize("key", [(0, 1), None, 1.5, True, torch.zeros(2, 2), torch.zeros(2)])
+    @pytest.mark.wrong_types
     def test_what_picks_no_network_is_refused_in_words(self, make, key) -> None:
         with pytest.raises(ShapeError, match="networks are picked by"):
             make()[key]
@@ -129,6 +130,7 @@ class TestEach:
         assert_equal(one.to(), one)
 
     @pytest.mark.parametrize("where", [("cpu", "cpu"), (1.5,), (torch.half, torch.half)])
+    @pytest.mark.wrong_types
     def test_to_nowhere(self, make, where) -> None:
         with pytest.raises(ShapeError, match="to takes a device, a dtype or both"):
             make().to(*where)
@@ -181,6 +183,7 @@ def test_networks_with_other_parts_are_not_joined() -> None:
         NetBatch.cat([nets(), NetBatch(weights())])
 
 
+@pytest.mark.wrong_types
 def test_cat_along_nothing() -> None:
     with pytest.raises(ShapeError, match="networks, channels, blocks, not 'heads'"):
         WeightBatch.cat([weights()], "heads")  # type: ignore[arg-type]
@@ -214,6 +217,7 @@ def test_a_lambda_stays_behind() -> None:
     assert pickle.loads(pickle.dumps(block)).function is None
 
 
+@pytest.mark.wrong_types
 def test_sizes_and_weights_are_numbers_of_their_kind() -> None:
     with pytest.raises(DeclarationError, match=r"whole numbers, not D=4\.0"):
         BlockSpec(PAPER, D=4.0, heads=2, D_k=3, D_v=5, D_A=6)  # type: ignore[arg-type]

@@ -167,11 +167,13 @@ STATE = encoder().state_dict()
         (STATE, {"prefix": "body."}, "prefix="),
     ],
 )
+@pytest.mark.wrong_types
 def test_what_does_not_fit_is_refused_in_words(state, settings, says) -> None:
     with pytest.raises(ShapeError, match=says):
         NetBatch.from_state_dicts([state], **{**TORCH, **settings})
 
 
+@pytest.mark.wrong_types
 def test_networks_that_are_not_alike() -> None:
     layer = nn.TransformerEncoderLayer(8, 2, 16, norm_first=True)
     other = nn.TransformerEncoder(layer, 3, enable_nested_tensor=False)

@@ -14,6 +14,7 @@ from transformer_nfn.space import (
     BlockSpec,
     Container,
     Index,
+    Picks,
     ShapeError,
     WeightBatch,
     picked_networks,
@@ -147,7 +148,7 @@ class GroupElement(Container):
     def __iter__(self) -> Iterator["GroupElement"]:
         return (self[number] for number in range(len(self)))
 
-    def __getitem__(self, key: int | slice | Tensor | Sequence[int]) -> "GroupElement":
+    def __getitem__(self, key: Picks) -> "GroupElement":
         """The elements of some networks, by a number, a slice, a mask or a list of numbers."""
         picked = picked_networks(key, len(self))
         return GroupElement(self.spec, {label: part[picked] for label, part in self.parts.items()})

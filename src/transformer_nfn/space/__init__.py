@@ -28,7 +28,7 @@ from transformer_nfn.space.blocks import (
     RESIDUAL_NO_BO,
     ROTARY,
 )
-from transformer_nfn.space.container import Container, picked_networks
+from transformer_nfn.space.container import Container, Picks, picked_networks
 from transformer_nfn.space.errors import DeclarationError, ShapeError, UnknownFunctionError
 from transformer_nfn.space.folding import (
     Norms,
@@ -112,6 +112,7 @@ __all__ = [
     "Part",
     "PatchPositions",
     "Patches",
+    "Picks",
     "Positions",
     "Product",
     "Projection",

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from operator import index as whole_number
-from typing import Any, Self, SupportsIndex, TypeVar
+from typing import Any, SupportsIndex, TypeVar
 
 import numpy as np
 import torch
@@ -11,6 +11,9 @@ from torch.utils import _pytree as pytree
 from torch.utils.data._utils.collate import default_collate_fn_map
 
 from transformer_nfn.space.errors import ShapeError
+
+#: A class of containers. Not `Self`, which run-time checks of shapes do not know in methods.
+_Kind = TypeVar("_Kind", bound="Container")
 
 
 class Container:
@@ -37,17 +40,17 @@ class Container:
         raise NotImplementedError
 
     @classmethod
-    def _of_children(cls, children: Sequence[Any], context: Any) -> Self:
+    def _of_children(cls: type[_Kind], children: Sequence[Any], context: Any) -> _Kind:
         """The inverse of `_children`, without checks: torch puts all kinds of things there."""
         raise NotImplementedError
 
     @classmethod
-    def cat(cls, batches: Sequence[Self]) -> Self:
+    def cat(cls: type[_Kind], batches: Sequence[_Kind]) -> _Kind:
         """Put the networks of several batches together."""
         raise NotImplementedError
 
     @classmethod
-    def stack(cls, nets: Sequence[Self]) -> Self:
+    def stack(cls: type[_Kind], nets: Sequence[_Kind]) -> _Kind:
         """One batch of single networks, such as iterating over a batch gives."""
         several = [len(net) for net in nets if len(net) != 1]  # type: ignore[arg-type]
         if several:
@@ -58,12 +61,12 @@ class Container:
         return cls.cat(nets)
 
     def to(
-        self,
+        self: _Kind,
         *where: torch.device | torch.dtype | str | int,
         device: torch.device | str | int | None = None,
         dtype: torch.dtype | None = None,
         non_blocking: bool = False,
-    ) -> Self:
+    ) -> _Kind:
         """Move to a device, a dtype or both, as `torch.nn.Module.to` does.
 
         Integers, the indices of a permutation for example, keep their dtype.
@@ -92,11 +95,11 @@ class Container:
 
         return _mapped(moved, self)
 
-    def pin_memory(self) -> Self:
+    def pin_memory(self: _Kind) -> _Kind:
         """Move to memory from which a GPU copies quickly; a `DataLoader` calls it."""
         return _mapped(Tensor.pin_memory, self)
 
-    def detach(self) -> Self:
+    def detach(self: _Kind) -> _Kind:
         """The same numbers, without their history of gradients."""
         return _mapped(Tensor.detach, self)
 
@@ -105,9 +108,6 @@ def _with_keys(container: Container) -> tuple[list[tuple[Any, Any]], Any]:
     """Its children with their places, for messages and for `torch.export`."""
     children, context = container._children()
     return [(pytree.SequenceKey(i), child) for i, child in enumerate(children)], context
-
-
-_Kind = TypeVar("_Kind", bound=Container)
 
 
 def _mapped(function: Callable[[Tensor], Tensor], container: _Kind) -> _Kind:
@@ -120,9 +120,11 @@ def _collate(items: Sequence[Container], *, collate_fn_map: Any = None) -> Conta
     return type(items[0]).cat(items)
 
 
-def picked_networks(
-    wanted: SupportsIndex | slice | Tensor | np.ndarray | Sequence[int], networks: int
-) -> slice | Tensor | list[int]:
+#: What picks networks of a batch: a number, a slice, a mask or numbers.
+Picks = SupportsIndex | slice | Tensor | np.ndarray | Sequence[int]
+
+
+def picked_networks(wanted: Picks, networks: int) -> slice | Tensor | list[int]:
     """What picks networks from tensors "n …", and leaves their first axis where it is.
 
     Raises:

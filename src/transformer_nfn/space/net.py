@@ -9,7 +9,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from transformer_nfn.space.container import Container, picked_networks
+from transformer_nfn.space.container import Container, Picks, picked_networks
 from transformer_nfn.space.errors import ShapeError
 from transformer_nfn.space.functions import layer_norm, per_net, rms_norm, sine_positions
 from transformer_nfn.space.layouts import (
@@ -188,7 +188,7 @@ class NetBatch(Container):
     def __iter__(self) -> Iterator["NetBatch"]:
         return (self[number] for number in range(self.networks))
 
-    def __getitem__(self, key: int | slice | Tensor | Sequence[int]) -> "NetBatch":
+    def __getitem__(self, key: Picks) -> "NetBatch":
         """Some of the networks, by a number, a slice, a mask or a list of numbers."""
         picked = picked_networks(key, self.networks)
         return NetBatch(

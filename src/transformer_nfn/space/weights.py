@@ -10,7 +10,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from transformer_nfn.space.container import Container, picked_networks
+from transformer_nfn.space.container import Container, Picks, picked_networks
 from transformer_nfn.space.errors import ShapeError
 from transformer_nfn.space.spec import BlockSpec
 
@@ -175,11 +175,9 @@ class WeightBatch(Container):
     def __getitem__(self, key: str) -> Tensor: ...
 
     @overload
-    def __getitem__(self, key: int | slice | Tensor | Sequence[int]) -> "WeightBatch": ...
+    def __getitem__(self, key: Picks) -> "WeightBatch": ...
 
-    def __getitem__(
-        self, key: str | int | slice | Tensor | Sequence[int]
-    ) -> "Tensor | WeightBatch":
+    def __getitem__(self, key: str | Picks) -> "Tensor | WeightBatch":
         """A tensor by its name, or networks by a number, a slice, a mask or a list of numbers."""
         if isinstance(key, str):
             if key not in self.tensors:
@@ -193,7 +191,7 @@ class WeightBatch(Container):
     def select(
         self,
         *,
-        networks: int | slice | Tensor | Sequence[int] = slice(None),
+        networks: Picks = slice(None),
         channels: slice = slice(None),
         blocks: slice = slice(None),
     ) -> "WeightBatch":
