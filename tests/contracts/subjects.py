@@ -332,7 +332,8 @@ ELSEWHERE = {
     "are shown by another line": (
         "Balanced AxisView Container NetBatch WeightBatch GroupElement RowLayer PartsModel "
         "WeightModel Units picked_networks head_values neuron_values head_to_neuron_values "
-        "row_to_head_values cosine nonzero_square units_of recomputed split_bias join_bias"
+        "row_to_head_values cosine nonzero_square units_of recomputed split_bias "
+        "join_bias check_choice"
     ),
     "draw, save, load or judge": (
         "random_element conditioned uniform assert_equivariant assert_invariant relative_error "

@@ -4,16 +4,15 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import torch
-from safetensors.torch import load_file
 
-from transformer_nfn.checkpoints import Checkpoint, Config, Model, opened
+from transformer_nfn.checkpoints import Checkpoint, Config, Model, TensorFiles, opened
 from transformer_nfn.space import (
     TORCH_ENCODER,
     Layout,
     NetBatch,
     NormChoice,
     Norms,
-    ShapeError,
+    check_choice,
     fold_norms,
     for_layers,
     keep_norms,
@@ -46,8 +45,7 @@ def read_net(
         DeclarationError: If there are no layers for its blocks.
         ShapeError: If norms cannot be folded, or biases are left out that are not 0.
     """
-    if norms not in ("fold", "keep", "drop"):
-        raise ShapeError(f"norms are 'fold', 'keep' or 'drop', not {norms!r:.40}")
+    check_choice(norms)
     with opened(source, config) as checkpoint:
         batch = checkpoint.batch(torch.float64)
         scales = _norms(checkpoint)
@@ -88,4 +86,6 @@ class StateDictReader:
 
     def __call__(self, path: str | Path) -> NetBatch:
         """One network."""
-        return NetBatch.from_state_dicts([load_file(path)], **vars(self))
+        with TensorFiles(path) as files:
+            state = {name: files.read(name) for name in files}
+        return NetBatch.from_state_dicts([state], **vars(self))

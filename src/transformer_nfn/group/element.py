@@ -1,6 +1,6 @@
 """Elements of the symmetry group of a declared block: identity, product, inverse, action."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
@@ -145,9 +145,6 @@ class GroupElement(Container):
     def __len__(self) -> int:
         return self._batch[0]
 
-    def __iter__(self) -> Iterator["GroupElement"]:
-        return (self[number] for number in range(len(self)))
-
     def __getitem__(self, key: Picks) -> "GroupElement":
         """The elements of some networks, by a number, a slice, a mask or a list of numbers."""
         picked = picked_networks(key, len(self))
@@ -159,11 +156,7 @@ class GroupElement(Container):
     @classmethod
     def _of_children(cls, children: Sequence[Any], context: Any) -> "GroupElement":
         spec, labels = context
-        element = object.__new__(cls)
-        object.__setattr__(element, "spec", spec)
-        parts = MappingProxyType(dict(zip(labels, children, strict=True)))
-        object.__setattr__(element, "parts", parts)
-        return element
+        return cls._unchecked(spec=spec, parts=dict(zip(labels, children, strict=True)))
 
     def __reduce__(self) -> tuple[Any, ...]:
         return GroupElement, (self.spec, dict(self.parts))

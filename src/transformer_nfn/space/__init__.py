@@ -31,7 +31,9 @@ from transformer_nfn.space.blocks import (
 from transformer_nfn.space.container import Container, Picks, picked_networks
 from transformer_nfn.space.errors import DeclarationError, ShapeError, UnknownFunctionError
 from transformer_nfn.space.folding import (
+    NormChoice,
     Norms,
+    check_choice,
     fold_norms,
     join_bias,
     keep_norms,
@@ -39,7 +41,7 @@ from transformer_nfn.space.folding import (
 )
 from transformer_nfn.space.functions import layer_norm, rms_norm, sine_positions
 from transformer_nfn.space.layering import for_layers
-from transformer_nfn.space.layouts import TIMM_VIT, TORCH_ENCODER, Layout, NormChoice
+from transformer_nfn.space.layouts import TIMM_VIT, TORCH_ENCODER, Layout
 from transformer_nfn.space.net import NetBatch, apply_blocks, apply_net, apply_paper_net
 from transformer_nfn.space.parts.activations import ACTIVATIONS
 from transformer_nfn.space.parts.attention import Attention
@@ -133,6 +135,7 @@ __all__ = [
     "apply_net",
     "apply_paper_net",
     "balance",
+    "check_choice",
     "compose",
     "declare",
     "fold_norms",

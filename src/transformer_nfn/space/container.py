@@ -1,7 +1,8 @@
 """What torch does with a tensor, done with all tensors of a batch: move, pin, join, transform."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from operator import index as whole_number
+from types import MappingProxyType
 from typing import Any, SupportsIndex, TypeVar
 
 import numpy as np
@@ -35,6 +36,24 @@ class Container:
         )
         default_collate_fn_map[cls] = _collate
 
+    def __len__(self) -> int:
+        raise NotImplementedError
+
+    def __getitem__(self, key: Any) -> Any:
+        raise NotImplementedError
+
+    def __iter__(self: _Kind) -> Iterator[_Kind]:
+        return (self[number] for number in range(len(self)))
+
+    @classmethod
+    def _unchecked(cls: type[_Kind], **fields: Any) -> _Kind:
+        """One of its kind with these fields, which are not looked at."""
+        made = object.__new__(cls)
+        for name, value in fields.items():
+            frozen = MappingProxyType(value) if type(value) is dict else value
+            object.__setattr__(made, name, frozen)
+        return made
+
     def _children(self) -> tuple[list[Any], Any]:
         """Tensors, or what has them, and all else that is needed to build it again."""
         raise NotImplementedError
@@ -52,7 +71,7 @@ class Container:
     @classmethod
     def stack(cls: type[_Kind], nets: Sequence[_Kind]) -> _Kind:
         """One batch of single networks, such as iterating over a batch gives."""
-        several = [len(net) for net in nets if len(net) != 1]  # type: ignore[arg-type]
+        several = [len(net) for net in nets if len(net) != 1]
         if several:
             raise ShapeError(
                 f"stack takes single networks, one of these has {several[0]}; use {cls.__name__}"

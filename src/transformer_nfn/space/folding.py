@@ -1,7 +1,7 @@
 """Scales and shifts of norms: folded into the matrices that read them, or kept as tensors."""
 
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from typing import Literal, NamedTuple, get_args
 
 import torch
 from jaxtyping import Float
@@ -13,6 +13,15 @@ from transformer_nfn.space.parts.half import NormPlace
 from transformer_nfn.space.parts.part import STREAM
 from transformer_nfn.space.spec import BlockSpec
 from transformer_nfn.space.weights import WeightBatch
+
+#: What becomes of the scales and shifts of norms.
+NormChoice = Literal["fold", "keep", "drop"]
+
+
+def check_choice(norms: str) -> None:
+    """Refuse what is no `NormChoice`, before anything is read."""
+    if norms not in get_args(NormChoice):
+        raise ShapeError(f"norms are 'fold', 'keep' or 'drop', not {norms!r:.40}")
 
 
 class Norms(NamedTuple):

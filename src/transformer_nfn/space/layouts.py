@@ -3,7 +3,7 @@
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 import torch
 from jaxtyping import Float
@@ -13,7 +13,7 @@ from torch.nn import functional as F
 from transformer_nfn.space.block import Block, compose
 from transformer_nfn.space.blocks import RESIDUAL
 from transformer_nfn.space.errors import ShapeError
-from transformer_nfn.space.folding import Norms, fold_norms, keep_norms
+from transformer_nfn.space.folding import NormChoice, Norms, check_choice, fold_norms, keep_norms
 from transformer_nfn.space.parts.activations import ACTIVATIONS
 from transformer_nfn.space.parts.attention import Attention
 from transformer_nfn.space.parts.half import Half, NormPlace
@@ -22,8 +22,6 @@ from transformer_nfn.space.spec import BlockSpec
 from transformer_nfn.space.weights import WeightBatch
 
 StateDict = Mapping[str, Tensor]
-#: What becomes of the scales and shifts of norms.
-NormChoice = Literal["fold", "keep", "drop"]
 
 
 @dataclass(frozen=True)
@@ -65,8 +63,7 @@ class Layout:
             ShapeError: If tensors are missing, have other shapes, or belong to a block and are
                 none of those that the layout names.
         """
-        if norms not in ("fold", "keep", "drop"):
-            raise ShapeError(f"norms are 'fold', 'keep' or 'drop', not {norms!r:.40}")
+        check_choice(norms)
         if type(heads) is not int or heads < 1:
             raise ShapeError(f"heads is how many an attention has, not {heads!r:.40}")
         if activation not in ACTIVATIONS:

@@ -1,6 +1,6 @@
 """A whole network: what stands before and after its blocks, and the function of the zoo's nets."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any
@@ -11,12 +11,12 @@ from torch import Tensor, nn
 
 from transformer_nfn.space.container import Container, Picks, picked_networks
 from transformer_nfn.space.errors import ShapeError
+from transformer_nfn.space.folding import NormChoice
 from transformer_nfn.space.functions import layer_norm, per_net, rms_norm, sine_positions
 from transformer_nfn.space.layouts import (
     TORCH_ENCODER,
     Encoder,
     Layout,
-    NormChoice,
     StateDict,
     check_alike,
     find_encoder,
@@ -185,9 +185,6 @@ class NetBatch(Container):
     def __len__(self) -> int:
         return self.networks
 
-    def __iter__(self) -> Iterator["NetBatch"]:
-        return (self[number] for number in range(self.networks))
-
     def __getitem__(self, key: Picks) -> "NetBatch":
         """Some of the networks, by a number, a slice, a mask or a list of numbers."""
         picked = picked_networks(key, self.networks)
@@ -210,10 +207,8 @@ class NetBatch(Container):
 
     @classmethod
     def _of_children(cls, children: Sequence[Any], context: Any) -> "NetBatch":
-        net = object.__new__(cls)
-        for name, child in zip(("blocks", "embedding", "classifier"), children, strict=True):
-            object.__setattr__(net, name, MappingProxyType(child) if type(child) is dict else child)
-        return net
+        blocks, embedding, classifier = children
+        return cls._unchecked(blocks=blocks, embedding=embedding, classifier=classifier)
 
     def __reduce__(self) -> tuple[Any, ...]:
         return NetBatch, (self.blocks, dict(self.embedding), dict(self.classifier))

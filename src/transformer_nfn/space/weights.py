@@ -1,6 +1,6 @@
 """The weights of many transformers: networks × channels × blocks of one declaration."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
 from types import MappingProxyType
@@ -168,9 +168,6 @@ class WeightBatch(Container):
     def __contains__(self, name: object) -> bool:
         return name in self.tensors
 
-    def __iter__(self) -> Iterator["WeightBatch"]:
-        return (self[number] for number in range(self.networks))
-
     @overload
     def __getitem__(self, key: str) -> Tensor: ...
 
@@ -245,11 +242,7 @@ class WeightBatch(Container):
     @classmethod
     def _of_children(cls, children: Sequence[Any], context: Any) -> "WeightBatch":
         spec, names = context
-        batch = object.__new__(cls)
-        object.__setattr__(batch, "spec", spec)
-        tensors = MappingProxyType(dict(zip(names, children, strict=True)))
-        object.__setattr__(batch, "tensors", tensors)
-        return batch
+        return cls._unchecked(spec=spec, tensors=dict(zip(names, children, strict=True)))
 
     def __reduce__(self) -> tuple[Any, ...]:
         return WeightBatch, (self.spec, dict(self.tensors))
