@@ -1,6 +1,6 @@
 """Quick forms of benchmarks one after the other, each in a fork of a process that imported torch.
 
-    python tools/quick.py symmetries verdicts fingerprint
+    python tools/quick.py same/verdicts kin/fingerprint
 
 To import torch and transformers takes several seconds, for many of them most of their time. Of each
 benchmark its last line is shown, and all that it said if it fails; then the exit code is 1.

@@ -10,7 +10,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-from benchmarks.material.hub import plant, templates
+from benchmarks.hub.planted import plant, templates
 from tests.kinship.test_dedup import disguise, tune
 from transformer_nfn.kinship import dedup, plot_kin
 

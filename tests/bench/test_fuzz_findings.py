@@ -11,9 +11,9 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
-from benchmarks.fuzzing.folders import zoo_seeds
-from benchmarks.fuzzing.models import cell_seeds
-from benchmarks.fuzzing.mutate import unpack
+from benchmarks.safety.fuzzing.folders import zoo_seeds
+from benchmarks.safety.fuzzing.models import cell_seeds
+from benchmarks.safety.fuzzing.mutate import unpack
 from transformer_nfn.bench import BenchError, write_report
 from transformer_nfn.bench.cells.computing import finished_cells
 from transformer_nfn.bench.data.splits import stored_splits

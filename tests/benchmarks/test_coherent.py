@@ -5,7 +5,7 @@ import torch
 
 from transformer_nfn.checkpoints import Checkpoint
 
-coherent = pytest.importorskip("benchmarks.coherent", reason="no benchmarks in an sdist")
+coherent = pytest.importorskip("benchmarks.same.coherent", reason="no benchmarks in an sdist")
 
 
 def test_each_number_is_a_rounding_and_the_rank_is_one() -> None:

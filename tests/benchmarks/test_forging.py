@@ -7,16 +7,16 @@ from transformer_nfn.checkpoints import Checkpoint
 from transformer_nfn.identity import confirm, run
 from transformer_nfn.identity.running import confirmation
 
-pytest.importorskip("benchmarks.forging.forge", reason="no benchmarks in an sdist")
+pytest.importorskip("benchmarks.same.forging.forge", reason="no benchmarks in an sdist")
 if True:  # after the line above, which skips all of it
-    from benchmarks.forging.bases import FAMILIES, STYLES, Bases
-    from benchmarks.forging.contest import all_kinds, judged, measured, summary
-    from benchmarks.forging.draft import Draft, differentiable_run
-    from benchmarks.forging.forge import forged
-    from benchmarks.forging.honest import HONEST, honest
-    from benchmarks.forging.measure import LINE, Apart, draw
-    from benchmarks.forging.pairs import Case, Pair
-    from benchmarks.forging.roles import UnfitError, duals, move, numbered
+    from benchmarks.same.forging.bases import FAMILIES, STYLES, Bases
+    from benchmarks.same.forging.contest import all_kinds, judged, measured, summary
+    from benchmarks.same.forging.draft import Draft, differentiable_run
+    from benchmarks.same.forging.forge import forged
+    from benchmarks.same.forging.honest import HONEST, honest
+    from benchmarks.same.forging.measure import LINE, Apart, draw
+    from benchmarks.same.forging.pairs import Case, Pair
+    from benchmarks.same.forging.roles import UnfitError, duals, move, numbered
 
 #: Those that have most parts first.
 _ORDER = ("gpt2-relu", "qwen2", "llama", "bert", "gpt2", "mixtral")

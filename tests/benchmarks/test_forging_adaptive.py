@@ -5,13 +5,20 @@ import torch
 
 from transformer_nfn.identity import run
 
-pytest.importorskip("benchmarks.forging.forge", reason="no benchmarks in an sdist")
+pytest.importorskip("benchmarks.same.forging.forge", reason="no benchmarks in an sdist")
 if True:  # after the line above, which skips all of it
-    from benchmarks.forging import adaptive
-    from benchmarks.forging.bases import Bases, rng
-    from benchmarks.forging.budget import BUDGETS, passes, products, relative, rounding, roundings
-    from benchmarks.forging.draft import Draft
-    from benchmarks.forging.measure import draw
+    from benchmarks.same.forging import adaptive
+    from benchmarks.same.forging.bases import Bases, rng
+    from benchmarks.same.forging.budget import (
+        BUDGETS,
+        passes,
+        products,
+        relative,
+        rounding,
+        roundings,
+    )
+    from benchmarks.same.forging.draft import Draft
+    from benchmarks.same.forging.measure import draw
 
 
 @pytest.fixture(scope="module")

@@ -12,10 +12,10 @@ from random import Random
 
 import pytest
 
-from benchmarks.fuzzing.coverage import Lines
-from benchmarks.fuzzing.engine import Reader, Record, Target, any_of
-from benchmarks.fuzzing.mutate import Each, json_text, pack, plain, safetensors, unpack
-from benchmarks.hostile_files.material import join, split
+from benchmarks.safety.fuzzing.coverage import Lines
+from benchmarks.safety.fuzzing.engine import Reader, Record, Target, any_of
+from benchmarks.safety.fuzzing.mutate import Each, json_text, pack, plain, safetensors, unpack
+from benchmarks.safety.hostile_files.material import join, split
 from transformer_nfn.checkpoints import CheckpointError
 
 SOUND = join({"a": {"dtype": "F32", "shape": [2], "data_offsets": [0, 8]}}, b"\0" * 8)

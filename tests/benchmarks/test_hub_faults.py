@@ -14,7 +14,7 @@ from transformer_nfn.hub import FingerprintTask, Results
 from transformer_nfn.hub.work import to_table
 
 comparing = pytest.importorskip(
-    "benchmarks.material.hub_faults_compare", reason="no benchmarks in an sdist"
+    "benchmarks.hub.disturbed.compare", reason="no benchmarks in an sdist"
 )
 processes = pytest.importorskip("benchmarks.material.processes", reason="no benchmarks in an sdist")
 

@@ -6,7 +6,7 @@ import torch
 from tests.checkpoints import made
 from transformer_nfn.space import GROUPED, RESIDUAL, BlockSpec
 
-material = pytest.importorskip("benchmarks.material.lowrank", reason="no benchmarks in an sdist")
+material = pytest.importorskip("benchmarks.core.lowrank_sizes", reason="no benchmarks in an sdist")
 
 BERT = BlockSpec(RESIDUAL, D=24, heads=3, D_k=8, D_v=8, D_A=40)
 LLAMA = BlockSpec(GROUPED, D=24, groups=2, heads_per_group=3, D_k=4, D_v=4, D_A=40)

@@ -9,7 +9,6 @@ import torch
 import transformers
 from safetensors.torch import load_file, save_file
 
-from benchmarks.families import function_error
 from benchmarks.material.families import (
     ARCHITECTURES,
     exact,
@@ -19,6 +18,7 @@ from benchmarks.material.families import (
     outputs,
     quiet,
 )
+from benchmarks.same.families import function_error
 from transformer_nfn.checkpoints import FAMILIES, Checkpoint, CheckpointError
 from transformer_nfn.checkpoints.settings.keys import REQUIRED
 

@@ -6,7 +6,7 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
-from benchmarks.hostile_files.material import make_base
+from benchmarks.safety.hostile_files.material import make_base
 from transformer_nfn.checkpoints import FAMILIES, Checkpoint, CheckpointError
 
 

@@ -11,9 +11,9 @@ import torch
 import transformers
 from safetensors.torch import load_file
 
-from benchmarks.fuzzing.gguf_bytes import made, setting, small_llama, tensor, text
 from benchmarks.material.families import ARCHITECTURES, quiet
 from benchmarks.material.gguf_files import KINDS, TYPES, Type, source, write
+from benchmarks.safety.fuzzing.gguf_bytes import made, setting, small_llama, tensor, text
 from transformer_nfn.checkpoints import (
     Checkpoint,
     CheckpointError,

@@ -8,8 +8,8 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from benchmarks.families import function_error, relative
 from benchmarks.material.families import exact, inputs, load, make, outputs
+from benchmarks.same.families import function_error, relative
 from tests.checkpoints.test_family_settings import settings
 from transformer_nfn.checkpoints import Checkpoint, CheckpointError
 from transformer_nfn.identity import ElementError, apply_element, random_net_element, same

@@ -12,7 +12,7 @@ import typer
 from pyarrow import csv
 
 import transformer_nfn
-from benchmarks.fuzzing.models import PREDICTOR
+from benchmarks.safety.fuzzing.models import PREDICTOR
 from tests.checkpoints import made
 from tests.cli.run import tnfn
 from tests.security.positions import sound_predictor

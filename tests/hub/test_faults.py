@@ -1,4 +1,4 @@
-"""What a run does about disks and files that fail it; benchmarks/hub_faults.py does it on Ray."""
+"""What a run does about disks and files that fail it; benchmarks/hub/faults.py does it on Ray."""
 
 import errno
 import os

@@ -11,8 +11,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from benchmarks.fuzzing.folders import result_seeds
-from benchmarks.fuzzing.mutate import unpack
+from benchmarks.safety.fuzzing.folders import result_seeds
+from benchmarks.safety.fuzzing.mutate import unpack
 from transformer_nfn.hub import HubError, Results, stored_index
 from transformer_nfn.hub.manifests import read_manifest
 

@@ -8,8 +8,8 @@ import torch
 from safetensors.torch import load_file
 from torch import Tensor
 
-from benchmarks.families import moved, relative
 from benchmarks.material.families import ARCHITECTURES, as_one, inputs, load, make, outputs
+from benchmarks.same.families import moved, relative
 from tests.identity.test_loaders import configured
 from tests.identity.test_strangers import with_tensors
 from transformer_nfn.checkpoints import Checkpoint

@@ -9,8 +9,8 @@ import torch
 import transformers
 from safetensors.torch import load_file, save_file
 
-from benchmarks.families import moved, relative
 from benchmarks.material.families import inputs, load, make, outputs
+from benchmarks.same.families import moved, relative
 from tests.identity.test_loaders import configured
 from tests.identity.test_strangers import decided, with_tensors
 from transformer_nfn.checkpoints import Checkpoint, CheckpointError

@@ -59,7 +59,7 @@ def turned(end: str) -> Break:
     return change
 
 
-#: What `benchmarks/gate.py --quick` does not have: it makes all of them with Gemma 3.
+#: What `benchmarks/same/gate.py --quick` does not have: it makes all of them with Gemma 3.
 CASES = [
     ("gemma3_text", breakages.folded_without_one, "norm offset", "and MLP are off by -1"),
     ("gpt2", breakages.tied_head, "tied head", "untie the head"),

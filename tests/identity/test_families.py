@@ -6,7 +6,6 @@ from pathlib import Path
 import pytest
 import torch
 
-from benchmarks.families import controls, function_error, moved, relative, spoiled
 from benchmarks.material.families import (
     ARCHITECTURES,
     as_float32,
@@ -16,6 +15,7 @@ from benchmarks.material.families import (
     make,
     outputs,
 )
+from benchmarks.same.families import controls, function_error, moved, relative, spoiled
 from transformer_nfn.checkpoints import FAMILIES, Checkpoint, rewrite
 from transformer_nfn.identity import ElementError, apply_element, random_net_element, same
 from transformer_nfn.kinship import distance, fingerprint

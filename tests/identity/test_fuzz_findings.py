@@ -7,7 +7,7 @@ import torch
 from safetensors.torch import load_file, safe_open, save_file
 from torch import Tensor
 
-from benchmarks.hostile_files.material import make_base
+from benchmarks.safety.hostile_files.material import make_base
 from transformer_nfn.checkpoints import FAMILIES, Checkpoint, CheckpointError
 from transformer_nfn.identity import (
     Answer,

@@ -10,8 +10,8 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from benchmarks.families import function_error, moved, relative
 from benchmarks.material.families import exact, inputs, load, make, outputs
+from benchmarks.same.families import function_error, moved, relative
 from transformer_nfn.checkpoints import Checkpoint, CheckpointError, rewrite
 from transformer_nfn.identity import (
     ElementError,

@@ -15,7 +15,6 @@ import torch
 import transformers
 from safetensors.torch import load_file, save_file
 
-from benchmarks.families import moved, relative
 from benchmarks.material.families import (
     ARCHITECTURES,
     as_one,
@@ -26,6 +25,7 @@ from benchmarks.material.families import (
     outputs,
     quiet,
 )
+from benchmarks.same.families import moved, relative
 from tests.identity.test_loaders import configured
 from transformer_nfn.checkpoints import FAMILIES, Checkpoint, CheckpointError, TensorFiles
 from transformer_nfn.identity import (

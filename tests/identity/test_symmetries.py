@@ -64,7 +64,7 @@ def test_the_parts_of_each_family(
         assert tuple(symmetry_parts(checkpoint)) == PARTS[family]
 
 
-#: Each part in float64; in float32 all together, `benchmarks/symmetries.py` has each alone.
+#: Each part in float64; in float32 all together, `benchmarks/same/symmetries.py` has each alone.
 DTYPED = [
     *((family, part, torch.float64, 1e-10) for family, part in CASES),
     *((family, "all", torch.float32, 1e-4) for family in PARTS),

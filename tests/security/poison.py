@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from benchmarks.hostile_files.folders import payload
+from benchmarks.safety.hostile_files.folders import payload
 
 
 def poisons(marker: Path) -> dict[str, bytes]:

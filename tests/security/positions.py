@@ -11,10 +11,10 @@ from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
-from benchmarks.fuzzing.folders import zoo_seeds
-from benchmarks.fuzzing.models import PREDICTOR, predictor_seeds
-from benchmarks.fuzzing.mutate import unpack
-from benchmarks.hostile_files.material import INDEX, SINGLE, make_base
+from benchmarks.safety.fuzzing.folders import zoo_seeds
+from benchmarks.safety.fuzzing.models import PREDICTOR, predictor_seeds
+from benchmarks.safety.fuzzing.mutate import unpack
+from benchmarks.safety.hostile_files.material import INDEX, SINGLE, make_base
 from tests.zoo.conftest import TINY
 from transformer_nfn.bench import Cell
 from transformer_nfn.checkpoints import FAMILIES
@@ -318,7 +318,7 @@ def _cells(command: str) -> Callable[[Place], Iterator[Words]]:
 
 
 def _notes(place: Place) -> Iterator[Words]:
-    from benchmarks.fuzzing.models import cell_seeds
+    from benchmarks.safety.fuzzing.models import cell_seeds
 
     bench = place.put("bench/cells/a.parquet", cell_seeds()[0]).parents[1]
     if place.poison.isascii():  # text, which is what notes are
@@ -337,7 +337,7 @@ def _bulk(command: str) -> Callable[[Place], Iterator[Words]]:
 
 def _nearest(place: Place) -> Iterator[Words]:
 
-    from benchmarks.fuzzing.folders import result_seeds
+    from benchmarks.safety.fuzzing.folders import result_seeds
 
     described, shard = unpack(result_seeds()[0], 2)
     prints = place.put("prints/hub.json", described).parent

@@ -11,12 +11,12 @@ import pytest
 import typer
 
 import transformer_nfn
-from benchmarks.fuzzing.checkpoints import READERS as CHECKPOINTS
-from benchmarks.fuzzing.data import READERS as DATA
-from benchmarks.fuzzing.engine import Reader
-from benchmarks.fuzzing.folders import READERS as FOLDERS
-from benchmarks.fuzzing.models import READERS as MODELS
-from benchmarks.fuzzing.mutate import pack, unpack
+from benchmarks.safety.fuzzing.checkpoints import READERS as CHECKPOINTS
+from benchmarks.safety.fuzzing.data import READERS as DATA
+from benchmarks.safety.fuzzing.engine import Reader
+from benchmarks.safety.fuzzing.folders import READERS as FOLDERS
+from benchmarks.safety.fuzzing.models import READERS as MODELS
+from benchmarks.safety.fuzzing.mutate import pack, unpack
 from tests.security.poison import control, poisons
 from tests.security.positions import NOT_READ, READ, Place, clean
 from transformer_nfn.cli.main import app, main

@@ -9,8 +9,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from benchmarks.fuzzing.folders import zoo_seeds
-from benchmarks.fuzzing.mutate import unpack
+from benchmarks.safety.fuzzing.folders import zoo_seeds
+from benchmarks.safety.fuzzing.mutate import unpack
 from tests.zoo.conftest import TINY
 from transformer_nfn.zoo import (
     DataError,

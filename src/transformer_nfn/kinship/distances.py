@@ -7,8 +7,8 @@ The limits are round numbers between the distances of small nets of gpt2, bert a
 vit, qwen2, gpt2 with ReLU, zoo nets and MiniLM check them, but not blindly: some were seen while
 the limits were chosen. Copies are moved by all parts of the group, their matrices having condition
 numbers up to κ; near copies have noise on every weight and are hidden by an element as well
-(``python benchmarks/fingerprint.py --real ../real --zoo digits-mini --json``, 12 of each kind and
-family):
+(``python benchmarks/kin/fingerprint.py --real ../real --zoo digits-mini --json``, 12 of each kind
+and family):
 
 ====================  ==========  =====================  =====================
 pairs                 figure      gpt2, bert, llama      held out

@@ -5,7 +5,7 @@ table to those of the other. Then each neuron is matched with the nearest one, a
 again from words and matched neurons. The same is done with the words of one network in a random
 order, which is what chance makes of it; the score is how far the first is on the way from there to
 a copy. It is no p-value: nothing bounds it for strangers that learned alike, so
-`benchmarks/kinship.py` measures what strangers reach.
+`benchmarks/kin/kinship.py` measures what strangers reach.
 """
 
 from collections.abc import Sequence

@@ -1,0 +1,1 @@
+"""Exactness and speed of the group, layers and models."""

@@ -1,0 +1,1 @@
+"""One disturbed run of bulk work."""

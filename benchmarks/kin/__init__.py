@@ -1,0 +1,1 @@
+"""Fingerprints, sketches and who comes from whom."""

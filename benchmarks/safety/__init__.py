@@ -1,0 +1,1 @@
+"""Files that were made to hurt."""

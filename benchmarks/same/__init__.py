@@ -1,0 +1,1 @@
+"""Whether `same` is right, and cannot be deceived."""
