@@ -16,5 +16,5 @@ def test_a_family_is_a_table_of_one_screen(table: str) -> None:
 
 
 def test_the_page_says_what_each_costs() -> None:
-    page = Path(__file__).parents[2] / "docs" / "families.md"
+    page = Path(__file__).parents[2] / "docs" / "reference" / "models.md"
     assert set(rows()) <= set(page.read_text().splitlines()), "python tools/family_cost.py"
