@@ -16,7 +16,18 @@ def blocks(page: str) -> list[tuple[str, str]]:
     return [(m[1], m[2]) for m in FENCE.finditer((DOCS / page).read_text(encoding="utf-8"))]
 
 
-@pytest.mark.parametrize("page", ["blocks.md", "group.md", "identity.md", "index.md", "layers.md"])
+@pytest.mark.parametrize(
+    "page",
+    [
+        "blocks.md",
+        "group.md",
+        "identity.md",
+        "index.md",
+        "layers.md",
+        "reference/torch.md",
+        "tutorials/own-networks.md",
+    ],
+)
 def test_the_code_of_a_page_runs_from_top_to_bottom(
     page: str, request: pytest.FixtureRequest
 ) -> None:

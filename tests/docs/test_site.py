@@ -18,6 +18,12 @@ def test_a_page_is_in_the_navigation(page: str) -> None:
     assert page.startswith(NOT_IN_NAV) or page in nav
 
 
+@pytest.mark.parametrize("page", PAGES)
+def test_pictures_are_there(page: str) -> None:
+    for target in re.findall(r"!\[[^\]]*\]\(([^)]+)\)", (DOCS / page).read_text()):
+        assert (DOCS / page).parent.joinpath(target).is_file(), target
+
+
 @pytest.mark.parametrize("folder", ["tutorials", "guides"])
 def test_pages_are_short_and_say_what_they_are_for(folder: str) -> None:
     for path in sorted((DOCS / folder).glob("*.md")):
