@@ -24,7 +24,9 @@ def apply(
     family: FamilyFile = None,
     as_json: Json = False,
 ) -> None:
-    """Apply a certificate to the checkpoint it was found for: the result is the other one.
+    """Apply a certificate to a checkpoint.
+
+    It is for the checkpoint it was found for: the result is the other one.
 
     What is no symmetry of the checkpoint is refused, and so is a checkpoint with other bytes or
     settings than those it was found for. With --other-file it may be any, the same tensors in

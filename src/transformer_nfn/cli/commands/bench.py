@@ -16,14 +16,12 @@ from transformer_nfn.cli.commands.benchoptions import (
     TestZoo,
     Zoos,
 )
-from transformer_nfn.cli.common import Json, Ray, hours, interruptible, make_executor, show
+from transformer_nfn.cli.common import Json, Ray, interruptible, make_executor, show
+from transformer_nfn.cli.help import PlainCommand, command_group
 from transformer_nfn.cli.terminal import say, say_json, say_lines, styled
+from transformer_nfn.cli.wording import duration
 
-bench_app = typer.Typer(
-    help="Predict the accuracy of networks from their weights: plan, run, report.",
-    no_args_is_help=True,
-    rich_markup_mode=None,
-)
+bench_app = command_group("Compare models that predict accuracy from weights.")
 
 
 def _cells(
@@ -53,9 +51,9 @@ def _cells(
     ]
 
 
-@bench_app.command()
+@bench_app.command(cls=PlainCommand)
 def models(as_json: Json = False) -> None:
-    """List the models by name, and those that were saved.
+    """List the models, and those that were saved.
 
     Example: tnfn bench models
     """
@@ -78,7 +76,7 @@ def models(as_json: Json = False) -> None:
     say(f"saved: {', '.join(saved_names()) or 'none'}")
 
 
-@bench_app.command()
+@bench_app.command(cls=PlainCommand)
 def plan(
     zoo: Zoos,
     out: Out = Path("bench"),
@@ -91,7 +89,9 @@ def plan(
     cpus: Annotated[int, typer.Option(min=1, help="CPU cores like this one.")] = 1,
     as_json: Json = False,
 ) -> None:
-    """Say what a run would cost, from finished cells or a short calibration of each model.
+    """Say what a run would cost.
+
+    From finished cells, or a short calibration of each model.
 
     Example: tnfn bench plan --zoo digits-mini --splits 5 --cpus 2
     """
@@ -117,11 +117,11 @@ def plan(
         return
     say(f"{len(bench.names)} cells, {len(bench.names) - len(bench.jobs)} finished")
     for name, cost in sorted(by_model.items(), key=lambda item: -item[1]):
-        say(f"  {name:<26}{hours(cost)}")
-    say(f"left: {hours(total)} on one core, {hours(total / cpus)} on {cpus}")
+        say(f"  {name:<26}{duration(cost)}")
+    say(f"left: {duration(total)} on one core, {duration(total / cpus)} on {cpus}")
 
 
-@bench_app.command()
+@bench_app.command(cls=PlainCommand)
 def run(
     zoo: Zoos,
     out: Out,
@@ -141,7 +141,9 @@ def run(
     ] = True,
     as_json: Json = False,
 ) -> None:
-    """Fit and test what is missing, then write the report; Ctrl-C and run again to go on.
+    """Fit and test what is missing, then write the report.
+
+    It can be interrupted: the same command goes on.
 
     Example: tnfn bench run --zoo digits-mini --out bench --ray
     """
@@ -173,7 +175,7 @@ def run(
                 console.print(
                     styled(
                         f"{outcome.job.cell}: τ {record['tau']:.3f}, moved by the group "
-                        f"{record['tau_moved']:.3f}, {hours(record['fit_seconds'])}"
+                        f"{record['tau_moved']:.3f}, {duration(record['fit_seconds'])}"
                     ),
                     soft_wrap=True,
                 )
@@ -209,7 +211,7 @@ def _epoch_printer(console: Any) -> Any:
     return tell
 
 
-@bench_app.command()
+@bench_app.command(cls=PlainCommand)
 def report(
     out: Annotated[Path, typer.Argument(help="Folder of the results, as given to `bench run`.")],
     to: Annotated[
@@ -220,7 +222,9 @@ def report(
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Write the report of all finished cells: Markdown, pictures, results.json.
+    """Write the report of all finished cells.
+
+    Markdown, pictures and results.json.
 
     Example: tnfn bench report bench --to docs/results
     """
@@ -230,7 +234,7 @@ def report(
     show({"written": [str(path) for path in written]}, as_json)
 
 
-@bench_app.command()
+@bench_app.command(cls=PlainCommand)
 def fit(
     zoo: Annotated[str, typer.Option(help="A zoo's folder.")],
     model: Annotated[str, typer.Option(help="Which model; `tnfn bench models` lists them.")],
@@ -241,7 +245,7 @@ def fit(
     device: Device = "cpu",
     as_json: Json = False,
 ) -> None:
-    """Fit one model and save it, with its card, under a name that `tnfn rank` knows.
+    """Fit one model and save it for `tnfn rank`.
 
     Example: tnfn bench fit --zoo digits-mini --model invariants --name digits
     """

@@ -24,7 +24,9 @@ def convert(
     ] = False,
     as_json: Json = False,
 ) -> None:
-    """Write a checkpoint of another format as safetensors, with the names of transformers.
+    """Write a GGUF or pickled checkpoint as safetensors.
+
+    Tensors get the names that transformers has for them.
 
     Example: tnfn convert model-q8_0.gguf --out model/
     """

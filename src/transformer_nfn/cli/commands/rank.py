@@ -7,6 +7,7 @@ import typer
 
 from transformer_nfn.cli.bulk import Sources, in_words, run_bulk
 from transformer_nfn.cli.common import Json, Ray
+from transformer_nfn.cli.tables import print_table
 from transformer_nfn.cli.terminal import say, say_json
 
 if TYPE_CHECKING:
@@ -26,7 +27,9 @@ def rank(
     ray: Ray = None,
     as_json: Json = False,
 ) -> None:
-    """Rank checkpoints by the accuracy that a model predicts from their weights, the best first.
+    """Rank checkpoints by predicted accuracy.
+
+    The accuracy that a fitted model predicts from their weights, the best first.
 
     Warns of those that are unlike what the model was trained on. Exit code 1 if a file could not
     be read; with --out, where such files are rows with a reason, if none could be. Manifests, URLs
@@ -71,8 +74,15 @@ def _many(
 
 
 def _show(ranked: "list[Ranked]") -> None:
-    for number, one in enumerate(ranked, start=1):
-        figure = "     -" if one.predicted is None else f"{100 * one.predicted:5.1f} %"
-        say(f"{number:>4}  {figure}  {one.path}")
+    rows = [
+        (
+            str(number),
+            "" if one.predicted is None else f"{100 * one.predicted:.1f} %",
+            one.path,
+        )
+        for number, one in enumerate(ranked, start=1)
+    ]
+    print_table(("place", "accuracy", "path"), rows, right=("place", "accuracy"))
+    for one in ranked:
         if one.warning:
-            say(f"      warning: {one.path}: {one.warning}", err=True)
+            say(f"warning: {one.path}: {one.warning}", err=True)

@@ -24,7 +24,7 @@ def reparam(
     family: FamilyFile = None,
     as_json: Json = False,
 ) -> None:
-    """Write a checkpoint with other weights and the same function.
+    """Write other weights with the same function.
 
     A random symmetry of the checkpoint's group is applied in float64 and rounded once. Where the
     basis changes, a head that is tied to the embedding gets a tensor of its own.

@@ -5,14 +5,12 @@ from typing import Annotated, Any, Literal
 
 import typer
 
-from transformer_nfn.cli.common import Json, Ray, hours, interruptible, make_executor, show
+from transformer_nfn.cli.common import Json, Ray, interruptible, make_executor, show
+from transformer_nfn.cli.help import PlainCommand, command_group
 from transformer_nfn.cli.terminal import say, say_json, say_lines
+from transformer_nfn.cli.wording import duration
 
-zoo_app = typer.Typer(
-    help="Zoos of small trained transformers that anybody can rebuild.",
-    no_args_is_help=True,
-    rich_markup_mode=None,
-)
+zoo_app = command_group("Build, check and export zoos of small trained transformers.")
 
 RecipeName = Annotated[
     str,
@@ -42,7 +40,7 @@ def _recipe(name: str, seeds: str | None) -> Any:
     return recipe if seeds is None else recipe.with_seeds(seeds)
 
 
-@zoo_app.command()
+@zoo_app.command(cls=PlainCommand)
 def plan(
     recipe: RecipeName,
     runs: Runs = None,
@@ -55,7 +53,9 @@ def plan(
     ] = 50.0,
     as_json: Json = False,
 ) -> None:
-    """Say what a recipe costs: runs, groups, rows, bytes, and time from a short calibration.
+    """Say what a recipe costs.
+
+    Runs, groups, rows, bytes, and time from a short calibration.
 
     Example: tnfn zoo plan mnist-small --runs 600 --cpus 2
     """
@@ -81,12 +81,12 @@ def plan(
     say(f"{chosen.name}: {planned.runs:,} runs in {planned.groups:,} groups")
     say(f"store:       {planned.rows:,} rows, {planned.bytes / 1e9:.2f} GB")
     say(f"work:        {planned.steps:,} steps, {planned.evaluated:,} examples evaluated")
-    say(f"this core:   {speed.steps:,.0f} steps/s, {hours(one_core)} for all of it")
+    say(f"this core:   {speed.steps:,.0f} steps/s, {duration(one_core)} for all of it")
     where = f"{gpus} GPUs, each taken as {gpu_speed:g} such cores" if gpus else f"{cpus} such cores"
-    say(f"on {where}: {hours(one_core / workers)}")
+    say(f"on {where}: {duration(one_core / workers)}")
 
 
-@zoo_app.command()
+@zoo_app.command(cls=PlainCommand)
 def build(
     recipe: RecipeName,
     out: Annotated[str, typer.Option(help="The zoo's folder or fsspec URL; made if need be.")],
@@ -97,7 +97,9 @@ def build(
     device: Annotated[str, typer.Option(help="cpu, or cuda: one GPU for each job.")] = "cpu",
     as_json: Json = False,
 ) -> None:
-    """Train what is missing and commit it, group by group; Ctrl-C and run again to go on.
+    """Train what is missing of a zoo.
+
+    Each group of runs is kept when it is finished. It can be interrupted: the same command goes on.
 
     Example: tnfn zoo build digits-mini --out digits-mini --ray
     """
@@ -151,7 +153,9 @@ def import_published(
     ray: Ray = None,
     as_json: Json = False,
 ) -> None:
-    """Turn the published Small Transformer Zoo into a zoo of this format; run again to go on.
+    """Convert the published Small Transformer Zoo to this format.
+
+    It can be interrupted: the same command goes on.
 
     Example: tnfn zoo import Small-Transformer-Zoo --task mnist --out mnist-published
     """
@@ -183,7 +187,7 @@ def import_published(
         raise typer.Exit(1)
 
 
-@zoo_app.command()
+@zoo_app.command(cls=PlainCommand)
 def info(folder: Folder, as_json: Json = False) -> None:
     """Show counts, accuracies and the time a zoo took.
 
@@ -195,9 +199,11 @@ def info(folder: Folder, as_json: Json = False) -> None:
     show(summarize(Zoo(folder)), as_json)
 
 
-@zoo_app.command()
+@zoo_app.command(cls=PlainCommand)
 def verify(folder: Folder, as_json: Json = False) -> None:
-    """Check every row's checksum, counts, NaN and duplicates; exit code 1 if something is wrong.
+    """Check a zoo's checksums, counts, NaN and duplicates.
+
+    Exit code 1 if something is wrong.
 
     Example: tnfn zoo verify digits-mini
     """
@@ -221,7 +227,7 @@ def verify(folder: Folder, as_json: Json = False) -> None:
         raise typer.Exit(1)
 
 
-@zoo_app.command()
+@zoo_app.command(cls=PlainCommand)
 def card(folder: Folder, as_json: Json = False) -> None:
     """Write README.md and the histogram into a zoo's folder again.
 
@@ -233,7 +239,7 @@ def card(folder: Folder, as_json: Json = False) -> None:
     show({"zoo": folder, "written": write_card(Zoo(folder))}, as_json)
 
 
-@zoo_app.command()
+@zoo_app.command(cls=PlainCommand)
 def export(
     folder: Folder,
     out: Annotated[Path, typer.Option(help="Where the safetensors files go.")],

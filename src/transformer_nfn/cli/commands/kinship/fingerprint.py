@@ -44,7 +44,9 @@ def fingerprint(
     ray: Ray = None,
     as_json: Json = False,
 ) -> None:
-    """Fingerprint checkpoints: 16 numbers for each attention, MLP, embedding and head.
+    """Fingerprint checkpoints, a few or a million.
+
+    16 numbers for each attention, MLP, embedding and output head.
 
     Exit code 1 if a file could not be read; with a FOLDER, where such files are rows with a
     reason, if none could be.
