@@ -5,7 +5,6 @@ import pytest
 
 from transformer_nfn.checkpoints import read_vocabulary
 
-
 UNIGRAMS = [["the", 0.0], ["▁cat", -1.5], ["Ġsat", -2.0]]
 
 
