@@ -16,7 +16,16 @@ def blocks(page: str) -> list[tuple[str, str]]:
     return [(m[1], m[2]) for m in FENCE.finditer((DOCS / page).read_text(encoding="utf-8"))]
 
 
-@pytest.mark.parametrize("page", ["blocks.md", "group.md", "identity.md", "index.md", "layers.md"])
+@pytest.mark.parametrize(
+    "page",
+    [
+        "index.md",
+        "understand/blocks.md",
+        "understand/group.md",
+        "understand/layers.md",
+        "understand/same.md",
+    ],
+)
 def test_the_code_of_a_page_runs_from_top_to_bottom(
     page: str, request: pytest.FixtureRequest
 ) -> None:
@@ -38,5 +47,5 @@ def test_the_code_of_a_page_runs_from_top_to_bottom(
 
 
 def test_a_new_block_takes_less_than_60_lines() -> None:
-    declaration = next(text for kind, text in blocks("blocks.md") if kind == "python")
+    declaration = next(text for kind, text in blocks("understand/blocks.md") if kind == "python")
     assert declaration.count("\n") < 60

@@ -30,7 +30,7 @@ def families(
     if model_type is not None and model_type not in tables:
         raise CheckpointError(
             f"{model_type!r:.60} is none of {', '.join(sorted(tables))}; a table of your own can "
-            f"be given with --family, see docs/networks.md"
+            f"be given with --family, see docs/understand/networks.md"
         )
     chosen = {kind: tables[kind] for kind in ([model_type] if model_type else sorted(tables))}
     if as_json:

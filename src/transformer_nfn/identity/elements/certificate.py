@@ -1,4 +1,4 @@
-"""Certificates: a `NetElement` as a safetensors file; docs/identity.md specifies it."""
+"""Certificates: a `NetElement` as a safetensors file; docs/understand/same.md specifies it."""
 
 import json
 import os

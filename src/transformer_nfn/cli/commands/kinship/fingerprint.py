@@ -62,7 +62,7 @@ def fingerprint(
         if family is not None:
             raise CheckpointError(
                 "--family is for a few files; for a FOLDER of results install the family as a "
-                "package with an entry point, see docs/networks.md"
+                "package with an entry point, see docs/understand/networks.md"
             )
         _, figures = run_bulk(FingerprintTask(blocks, limit), sources, out, ray, as_json)
         if as_json:
