@@ -1,4 +1,4 @@
-"""Write docs/reference/terms.md, the rows of every layer, from the declarations; or check that it is fresh.
+"""Write docs/reference/terms.md, the rows of every layer, from the declarations; or check it.
 
 python tools/terms.py
 python tools/terms.py --check
