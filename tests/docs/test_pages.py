@@ -20,10 +20,11 @@ def blocks(page: str) -> list[tuple[str, str]]:
     "page",
     [
         "index.md",
+        "guides/compare.md",
+        "reference/symmetries.md",
         "understand/blocks.md",
         "understand/group.md",
         "understand/layers.md",
-        "understand/same.md",
     ],
 )
 def test_the_code_of_a_page_runs_from_top_to_bottom(
