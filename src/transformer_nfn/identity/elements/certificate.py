@@ -1,4 +1,4 @@
-"""Certificates: a `NetElement` as a safetensors file; docs/understand/same.md specifies it."""
+"""Certificates: a `NetElement` as a safetensors file; docs/reference/certificates.md specifies it."""
 
 import json
 import os
