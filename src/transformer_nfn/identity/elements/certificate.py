@@ -1,4 +1,4 @@
-"""Certificates: a `NetElement` as a safetensors file; docs/reference/certificates.md specifies it."""
+"""A `NetElement` as a safetensors file, as docs/reference/certificates.md specifies it."""
 
 import json
 import os
