@@ -2,8 +2,9 @@
 
     python docs/pictures/fixed_points.py
 
-writes the picture next to this file. The nearest neurons are computed, of small seeded networks;
-the text is in docs/understand/kin.md.
+writes the picture next to this file. The nearest neurons are computed, of small random networks;
+the seed is one where the unrelated pair keeps one number, which is what chance does on average.
+The text is in docs/understand/kin.md.
 """
 
 from math import factorial
@@ -20,7 +21,7 @@ from torch import Tensor
 
 # Okabe and Ito's colours: told apart by all common kinds of colour blindness.
 KEPT, MOVED, INK = "#0072B2", "#BBBBBB", "#222222"
-NEURONS, WIDTH, NOISE = 12, 24, 0.8
+NEURONS, WIDTH, NOISE = 12, 24, 1.3
 SMALL, NORMAL = 11, 13
 
 
@@ -79,7 +80,7 @@ def bound(ax: Axes) -> None:
 
 def main() -> None:
     """Draw and save."""
-    generator = torch.Generator().manual_seed(4)
+    generator = torch.Generator().manual_seed(18)
     base, noise, stranger = torch.randn(3, NEURONS, WIDTH, generator=generator)
     figure, axes = plt.subplots(1, 3, figsize=(13, 5.2), dpi=100, width_ratios=[1, 1, 0.9])
     pairs(axes[0], nearest(base + NOISE * noise, base), "A was made from B", "A")
