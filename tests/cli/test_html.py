@@ -37,7 +37,7 @@ def test_same_shows_heads_and_what_both_say(
     pair = nets / "first", nets / "<b>other"
     text, said = page_of(capsys, tmp_path / "a.html", "same", *pair)
     assert f"{pair[0]} and {pair[1]}" in text
-    assert "different: different functions" in text
+    assert "different: not the same function" in text
     assert "An input on which they differ" in text
     assert text.count("block 0") == 1
     assert "html" in said

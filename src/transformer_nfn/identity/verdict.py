@@ -3,7 +3,6 @@
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from enum import Enum
-from itertools import zip_longest
 from typing import NamedTuple
 
 import torch
@@ -405,11 +404,12 @@ def different_shapes(ours: Checkpoint, theirs: Checkpoint) -> str | None:
         return "only one gives hidden states"
     for part in ("writers", "heads"):
         one, two = (_shapes(checkpoint, part) for checkpoint in (ours, theirs))
-        for (name, shape), (_, other) in zip_longest(
-            sorted(one.items()), sorted(two.items()), fillvalue=("nothing", ())
-        ):
-            if shape != other or set(one) != set(two):
-                return f"{part} {sorted(one)} and {sorted(two)}: {name} {shape} against {other}"
+        for which, some, others in (("first", one, two), ("second", two, one)):
+            if alone := sorted(set(some) - set(others)):
+                return f"only the {which} has {alone[0]}"
+        for name, shape in sorted(one.items()):
+            if shape != two[name]:
+                return f"{name} is {_sizes(shape)} in the first, {_sizes(two[name])} in the second"
     others = [{n.removeprefix(c.prefix) for n in c.others} for c in (ours, theirs)]
     predictor = ours.predictor
     decoder = {f"{predictor.decoder}.{part}" for part in ("weight", "bias")} if predictor else set()
@@ -419,6 +419,10 @@ def different_shapes(ours: Checkpoint, theirs: Checkpoint) -> str | None:
     if ours.encoder is None or theirs.encoder is None:
         return None
     return different_shapes(ours.encoder, theirs.encoder)
+
+
+def _sizes(shape: tuple[int, ...]) -> str:
+    return " × ".join(map(str, shape))
 
 
 def _shapes(checkpoint: Checkpoint, part: str) -> dict[str, tuple[int, ...]]:

@@ -143,6 +143,8 @@ def same(
         from transformer_nfn.identity import plot_heads
 
         plot_heads(verdict.distances, plot, ours.path.name, theirs.path.name)
+    elif plot is not None:
+        say(f"no picture: the answer is {verdict.answer.value!r}, no heads were compared", err=True)
     found["cause"] = cause and asdict(cause)
     if expect is not None:
         found["moved_tensors"] = moved
@@ -159,7 +161,7 @@ def same(
 
 
 #: What an answer means, and the colour of its frame.
-_MEANS = {True: ("the same function", "green"), False: ("different functions", "red")}
+_MEANS = {True: ("the same function", "green"), False: ("not the same function", "red")}
 
 
 def _is_decided(verdict: "Verdict") -> bool:

@@ -51,9 +51,13 @@ def write_dedup(
     _lineages(page, found, name)
     _distances(page, found, name)
     _table(page, found, name)
-    if found.unsupported_copies:
-        page.heading("Same tensors, architectures that are not read")
-        rows = [(name(one), name(of)) for one, of in found.unsupported_copies.items()]
+    if found.unsupported:
+        page.heading("Architectures that are not read")
+        page.text("`tnfn inspect` says why; `tnfn kin` compares two of them by their rows.")
+        copies = found.unsupported_copies
+        rows = [
+            (name(one), name(copies[one]) if one in copies else "") for one in found.unsupported
+        ]
         page.table(("path", "has the tensors of"), rows[:_FILES])
     if found.broken:
         page.heading("Not read")

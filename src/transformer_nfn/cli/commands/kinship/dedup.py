@@ -117,8 +117,9 @@ def _show_unsupported(found: "Duplicates", folder: Path) -> None:
         return
     copies = found.unsupported_copies
     say(
-        f"{counted(len(found.unsupported), 'more file')} of architectures that are not read "
-        f"(`tnfn inspect` says why), {len(copies):,} with the tensors of another:"
+        f"{counted(len(found.unsupported), 'more file')} of architectures that are not read, "
+        f"{len(copies):,} with the tensors of another; `tnfn inspect` says why, `tnfn kin` "
+        f"compares two of them by their rows"
     )
     for path, of in list(copies.items())[:_LISTED]:
         say(f"  {short(path, folder)} has the tensors of {short(of, folder)}")
