@@ -24,7 +24,7 @@ ConfigFile = Annotated[
 ]
 Options = Annotated[
     list[str] | None,
-    typer.Option("--set", metavar="NAME=VALUE", help="A setting that comes before config.json's."),
+    typer.Option("--set", metavar="NAME=VALUE", help="A setting that overrides config.json."),
 ]
 
 FamilyFile = Annotated[

@@ -72,7 +72,7 @@ class Verdict:
         distances: For each block the squared distances of all pairs of heads.
         agreement: How far the outputs are apart where both were run and no symmetry was missing.
         seed: All inputs come from it.
-        unknown_settings: Keys of both configs of which nobody knows what they do; they have the
+        unknown_settings: Keys of both configs whose meaning is not known; they have the
             same values, so they decide nothing.
     """
 
@@ -91,7 +91,7 @@ class Verdict:
 
 
 #: Why two configs that differ in a key decide nothing.
-_UNKNOWN = "and nobody knows what that does"
+_UNKNOWN = "and what that does is not known"
 _KNOWN_TO_MATTER = {
     "dtype": "and a loader that obeys one of them rounds the stored numbers",
     "architectures": "and each class reads heads of its own",

@@ -1,4 +1,4 @@
-"""Who hangs by whom, as a tree: text for Graphviz or Mermaid, or a picture."""
+"""How files are related, as a tree: text for Graphviz or Mermaid, or a picture."""
 
 from collections.abc import Callable, Iterator
 from pathlib import Path

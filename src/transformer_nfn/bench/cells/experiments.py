@@ -53,7 +53,7 @@ def experiment_cells(
         models: Their names; all that belong to the experiment if None.
         splits: Which of the five.
         checkpoints: Which rows of a run count.
-        runs: Only the first so many runs.
+        runs: Only the first N runs.
         test_zoo: The zoo that models of "across" are tested on.
 
     Raises:

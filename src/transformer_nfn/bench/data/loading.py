@@ -71,7 +71,7 @@ def load_examples(url: str, checkpoints: Checkpoints, runs: int | None) -> Examp
     Args:
         url: The zoo's folder.
         checkpoints: Which rows of a run.
-        runs: Only the first so many runs of the recipe; all if None.
+        runs: Only the first N runs of the recipe; all if None.
 
     Raises:
         BenchError: If none are left.
@@ -126,7 +126,7 @@ def divide(url: str, examples: Examples, number: int) -> Divided:
 
 
 def thinned(divided: Divided, runs: int) -> Divided:
-    """A split as the first so many runs of the zoo have it, but with all of its test rows."""
+    """A split as the first N runs of the zoo have it, but with all of its test rows."""
     train, validation = (
         side.take(side.column("run") < runs) for side in (divided.train, divided.validation)
     )

@@ -12,7 +12,7 @@ Models = Annotated[
         help="Names with commas between (`tnfn bench models`); the experiment's own if not given."
     ),
 ]
-Splits = Annotated[int, typer.Option(min=1, max=5, help="The first so many of the five splits.")]
+Splits = Annotated[int, typer.Option(min=1, max=5, help="How many of the five splits.")]
 ExperimentName = Annotated[
     Literal[
         "main", "components", "channels", "ranks", "augmentation", "thresholds", "sizes", "across"
