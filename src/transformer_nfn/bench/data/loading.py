@@ -104,6 +104,12 @@ def _digest(url: str, names: tuple[str, ...], checkpoints: Checkpoints, runs: in
     return hashlib.sha256("".join(digests).encode()).hexdigest()
 
 
+def chosen_table(url: str, checkpoints: Checkpoints, runs: int | None) -> pa.Table:
+    """The columns of the rows that count, without their weights."""
+    cached, rows = _chosen(url, checkpoints, runs)
+    return cached.table.take(rows)
+
+
 def _chosen(url: str, checkpoints: Checkpoints, runs: int | None) -> tuple[CachedRows, np.ndarray]:
     cached = Zoo(url).cached()
     rows = chosen_checkpoints(cached.table, checkpoints)

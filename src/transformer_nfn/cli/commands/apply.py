@@ -7,6 +7,7 @@ import typer
 
 from transformer_nfn.cli.checkpoints import ConfigFile, FamilyFile, Options, Source, open_checkpoint
 from transformer_nfn.cli.common import Json, show
+from transformer_nfn.cli.early import check_there
 
 
 def apply(
@@ -34,6 +35,7 @@ def apply(
 
     Example: tnfn apply g.safetensors a.safetensors --out b/
     """
+    check_there(certificate, path, config)
     from transformer_nfn.checkpoints import CheckpointError, Digests
     from transformer_nfn.identity import apply_element, load_certificate, read_terms
 

@@ -17,8 +17,10 @@ from transformer_nfn.cli.commands.benchoptions import (
     Zoos,
 )
 from transformer_nfn.cli.common import Json, Ray, interruptible, make_executor, show
+from transformer_nfn.cli.early import check_package, check_there, check_zoos
+from transformer_nfn.cli.failures import tell_failures
 from transformer_nfn.cli.help import PlainCommand, command_group
-from transformer_nfn.cli.terminal import say, say_json, say_lines, styled
+from transformer_nfn.cli.terminal import say, say_json, styled
 from transformer_nfn.cli.wording import duration
 
 bench_app = command_group("Compare models that predict accuracy from weights.")
@@ -33,6 +35,7 @@ def _cells(
     runs: int | None,
     test_zoo: str | None,
 ) -> list[Any]:
+    check_zoos(*zoos, test_zoo)
     from transformer_nfn.bench import experiment_cells
 
     chosen = None if models is None else [name.strip() for name in models.split(",")]
@@ -95,9 +98,10 @@ def plan(
 
     Example: tnfn bench plan --zoo digits-mini --splits 5 --cpus 2
     """
+    chosen = _cells(zoo, models, splits, experiment, checkpoints, runs, test_zoo)
     from transformer_nfn.bench import Bench, estimate_seconds
 
-    bench = Bench(_cells(zoo, models, splits, experiment, checkpoints, runs, test_zoo), out)
+    bench = Bench(chosen, out)
     seconds = estimate_seconds(
         [job.cell for job in bench.jobs], bench.out, lambda text: say(text, err=True)
     )
@@ -147,12 +151,14 @@ def run(
 
     Example: tnfn bench run --zoo digits-mini --out bench --ray
     """
+    if report:
+        check_package("matplotlib", "the report", "bench")
+    chosen = _cells(zoo, models, splits, experiment, checkpoints, runs, test_zoo)
     from rich.console import Console
 
     from transformer_nfn.bench import Bench, write_report
     from transformer_nfn.jobs import Failed, track
 
-    chosen = _cells(zoo, models, splits, experiment, checkpoints, runs, test_zoo)
     bench = Bench(chosen, out, device=device, keep_models=keep_models)
     total, missing = len(bench.names), len(bench.jobs)
     if missing < total:
@@ -179,8 +185,9 @@ def run(
                     ),
                     soft_wrap=True,
                 )
-    for failed in failures:
-        say_lines(f"error: {failed.job.cell} failed:\n{failed.error}", err=True)
+    tell_failures(
+        failures, str(out), "cells", name=lambda job: str(job.cell), file=lambda job: job.name
+    )
     written = write_report(out, Path(out) / "report") if report and len(failures) < total else []
     figures = {
         "out": str(out),
@@ -191,7 +198,6 @@ def run(
     }
     show(figures, as_json)
     if failures:
-        say(f"{len(failures)} cells failed: run the same command again", err=True)
         raise typer.Exit(1)
 
 
@@ -228,6 +234,8 @@ def report(
 
     Example: tnfn bench report bench --to docs/results
     """
+    check_there(str(out), None if notes is None else str(notes))
+    check_package("matplotlib", "the report", "bench")
     from transformer_nfn.bench import write_report
 
     written = write_report(out, to or out / "report", notes)
@@ -249,6 +257,7 @@ def fit(
 
     Example: tnfn bench fit --zoo digits-mini --model invariants --name digits
     """
+    check_zoos(zoo)
     from rich.console import Console
 
     from transformer_nfn.bench import Cell, fit_and_save, named_folder

@@ -7,6 +7,7 @@ import typer
 
 from transformer_nfn.cli.checkpoints import Blocks
 from transformer_nfn.cli.common import Json, show
+from transformer_nfn.cli.early import check_there
 
 
 def convert(
@@ -30,6 +31,7 @@ def convert(
 
     Example: tnfn convert model-q8_0.gguf --out model/
     """
+    check_there(source)
     from transformer_nfn.checkpoints import convert as converted
 
     with Blocks(1, "tensors written", disable=as_json) as progress:

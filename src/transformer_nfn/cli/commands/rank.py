@@ -7,6 +7,7 @@ import typer
 
 from transformer_nfn.cli.bulk import Sources, in_words, run_bulk
 from transformer_nfn.cli.common import Json, Ray
+from transformer_nfn.cli.early import check_some_there, check_there
 from transformer_nfn.cli.tables import print_table
 from transformer_nfn.cli.terminal import say, say_json
 
@@ -37,15 +38,17 @@ def rank(
 
     Example: tnfn rank --model digits nets/
     """
-    from transformer_nfn.bench import checkpoint_files, load_predictor, rank_files
-
     if out is not None:
+        check_some_there(sources)
         _many(sources, model, out, top, ray, as_json)
         return
     if ray is not None:
         raise typer.BadParameter("--ray needs --out FOLDER")
     if far := [source for source in sources if "://" in source]:
         raise typer.BadParameter(f"a URL such as {far[0]} needs --out FOLDER")
+    check_there(*sources)
+    from transformer_nfn.bench import checkpoint_files, load_predictor, rank_files
+
     ranked = rank_files(load_predictor(model), checkpoint_files(sources))
     if as_json:
         say_json({"model": model, "ranked": [one._asdict() for one in ranked]})

@@ -8,6 +8,7 @@ import typer
 from transformer_nfn.cli import adapters
 from transformer_nfn.cli.checkpoints import ConfigFile, FamilyFile, Options, Source, open_checkpoint
 from transformer_nfn.cli.common import Json, show
+from transformer_nfn.cli.early import check_there
 
 
 def reparam(
@@ -31,6 +32,7 @@ def reparam(
 
     Example: tnfn reparam model.safetensors --seed 1 --parts heads,qk,vo --out other/
     """
+    check_there(path, config)
     if adapters.are_adapters(path):
         show(adapters.move(path, out, seed, condition), as_json)
         return

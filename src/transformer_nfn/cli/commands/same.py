@@ -19,11 +19,10 @@ from transformer_nfn.cli.checkpoints import (
     OptionsSecond,
     Seed,
     Source,
-    check_picture,
-    check_writable,
     open_two,
 )
 from transformer_nfn.cli.common import Json
+from transformer_nfn.cli.early import check_picture, check_there, check_writable
 from transformer_nfn.cli.evidence import Bom, Card, check_evidence, write_evidence
 from transformer_nfn.cli.pages.common import Html, check_page
 from transformer_nfn.cli.tables import print_panel
@@ -91,15 +90,16 @@ def same(
 
     Example: tnfn same a.safetensors b/ --certificate g.safetensors
     """
+    check_writable(certificate, (".safetensors",))
+    check_picture(plot)
+    check_evidence(bom, card)
+    check_page(html)
+    check_there(first, second)
     from transformer_nfn.checkpoints import CheckpointError
     from transformer_nfn.evidence import Bond, name_of
     from transformer_nfn.identity import compare_bodies, find_cause, moved_tensors
     from transformer_nfn.identity import same as decide
 
-    check_writable(certificate, (".safetensors",))
-    check_picture(plot)
-    check_evidence(bom, card)
-    check_page(html)
     if only is not None and (certificate or bom or card):
         raise CheckpointError("a certificate or bill is of whole models, not of --only a part")
     if adapters.are_adapters(first, second):

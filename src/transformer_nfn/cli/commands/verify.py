@@ -17,6 +17,7 @@ from transformer_nfn.cli.checkpoints import (
 )
 from transformer_nfn.cli.commands.same import DIFFERENT, UNDECIDED
 from transformer_nfn.cli.common import Json, show
+from transformer_nfn.cli.early import check_there
 from transformer_nfn.cli.verdicts import short
 
 
@@ -44,6 +45,7 @@ def verify(
 
     Example: tnfn verify g.safetensors a.safetensors b/
     """
+    check_there(certificate, first, second)
     from transformer_nfn.identity import verify as check
 
     configs, settings = (config_first, config_second), (options, options_first, options_second)

@@ -6,8 +6,16 @@ from typing import Annotated, Any, Literal
 import typer
 
 from transformer_nfn.cli.common import Json, Ray, interruptible, make_executor, show
+from transformer_nfn.cli.early import (
+    above_zero,
+    check_package,
+    check_there,
+    check_zoos,
+    known_device,
+)
+from transformer_nfn.cli.failures import tell_failures
 from transformer_nfn.cli.help import PlainCommand, command_group
-from transformer_nfn.cli.terminal import say, say_json, say_lines
+from transformer_nfn.cli.terminal import say, say_json
 from transformer_nfn.cli.wording import duration
 
 zoo_app = command_group("Build, check and export zoos of small trained transformers.")
@@ -49,7 +57,11 @@ def plan(
     cpus: Annotated[int, typer.Option(min=1, help="CPU cores like this one.")] = 1,
     gpus: Annotated[int, typer.Option(min=0, help="GPUs instead of CPU cores.")] = 0,
     gpu_speed: Annotated[
-        float, typer.Option(help="How many cores of this machine one GPU is worth; an assumption.")
+        float,
+        typer.Option(
+            callback=above_zero,
+            help="How many cores of this machine one GPU is worth; an assumption.",
+        ),
     ] = 50.0,
     as_json: Json = False,
 ) -> None:
@@ -94,7 +106,10 @@ def build(
     data: Data = None,
     seeds: Seeds = None,
     ray: Ray = None,
-    device: Annotated[str, typer.Option(help="cpu, or cuda: one GPU for each job.")] = "cpu",
+    device: Annotated[
+        Literal["cpu", "cuda"],
+        typer.Option(callback=known_device, help="Where to train; on cuda a GPU for each job."),
+    ] = "cpu",
     as_json: Json = False,
 ) -> None:
     """Train what is missing of a zoo.
@@ -103,6 +118,7 @@ def build(
 
     Example: tnfn zoo build digits-mini --out digits-mini --ray
     """
+    check_package("matplotlib", "the histogram of the data card", "zoo")
     from transformer_nfn.jobs import track
     from transformer_nfn.zoo import Build, summarize, write_card
     from transformer_nfn.zoo.dataset import Zoo
@@ -125,8 +141,13 @@ def build(
                     weight=lambda outcome: len(outcome.job.group.runs),
                 ),
             )
-    for failed in failures:
-        say_lines(f"error: group {failed.job.group.name} failed:\n{failed.error}", err=True)
+    tell_failures(
+        failures,
+        out,
+        "groups",
+        name=lambda job: job.group.name,
+        file=lambda job: job.group.name.removesuffix(".parquet"),
+    )
     if len(failures) == len(building.groups) > 0:
         raise typer.Exit(1)
     zoo = Zoo(out)
@@ -140,7 +161,6 @@ def build(
             f"shards, {figures['bytes'] / 1e6:,.0f} MB; data card: {', '.join(written)}"
         )
     if failures:
-        say(f"{len(failures)} groups failed: run the same command again", err=True)
         raise typer.Exit(1)
 
 
@@ -159,6 +179,8 @@ def import_published(
 
     Example: tnfn zoo import Small-Transformer-Zoo --task mnist --out mnist-published
     """
+    check_there(str(source))
+    check_package("matplotlib", "the histogram of the data card", "zoo")
     from transformer_nfn.jobs import track
     from transformer_nfn.zoo import PublishedImport, summarize, write_card
     from transformer_nfn.zoo.dataset import Zoo
@@ -177,8 +199,13 @@ def import_published(
                     weight=lambda outcome: len(outcome.job.checkpoints),
                 ),
             )
-    for failed in failures:
-        say_lines(f"error: {failed.job.name} failed:\n{failed.error}", err=True)
+    tell_failures(
+        failures,
+        out,
+        "shards",
+        name=lambda job: job.name,
+        file=lambda job: job.name.removesuffix(".parquet"),
+    )
     if not failures or len(failures) < len(importing.jobs):
         zoo = Zoo(out)
         write_card(zoo)
@@ -193,6 +220,7 @@ def info(folder: Folder, as_json: Json = False) -> None:
 
     Example: tnfn zoo info digits-mini
     """
+    check_zoos(folder)
     from transformer_nfn.zoo import summarize
     from transformer_nfn.zoo.dataset import Zoo
 
@@ -207,6 +235,7 @@ def verify(folder: Folder, as_json: Json = False) -> None:
 
     Example: tnfn zoo verify digits-mini
     """
+    check_zoos(folder)
     from transformer_nfn.zoo import verify as check
     from transformer_nfn.zoo.dataset import Zoo
 
@@ -233,6 +262,8 @@ def card(folder: Folder, as_json: Json = False) -> None:
 
     Example: tnfn zoo card digits-mini
     """
+    check_zoos(folder)
+    check_package("matplotlib", "the histogram of the data card", "zoo")
     from transformer_nfn.zoo import write_card
     from transformer_nfn.zoo.dataset import Zoo
 
@@ -256,6 +287,7 @@ def export(
 
     Example: tnfn zoo export digits-mini --run 0 --run 7 --checkpoint best --out nets
     """
+    check_zoos(folder)
     import pyarrow.compute as pc  # type: ignore[import-untyped]
 
     from transformer_nfn.zoo import export as write

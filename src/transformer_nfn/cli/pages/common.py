@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from transformer_nfn.cli.checkpoints import check_writable
+from transformer_nfn.cli.early import check_writable
 
 if TYPE_CHECKING:
     from transformer_nfn.reports import Page

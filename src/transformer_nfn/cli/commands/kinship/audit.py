@@ -8,6 +8,7 @@ import typer
 
 from transformer_nfn.cli.bulk import few_paths
 from transformer_nfn.cli.common import Json, Ray, interruptible, make_executor
+from transformer_nfn.cli.early import check_there
 from transformer_nfn.cli.names import common_folder, short
 from transformer_nfn.cli.tables import print_table
 from transformer_nfn.cli.terminal import say, say_json
@@ -27,6 +28,7 @@ def audit(
 
     Example: tnfn audit run-7/checkpoints
     """
+    check_there(folder)
     from transformer_nfn.checkpoints import CheckpointError
     from transformer_nfn.jobs import track
     from transformer_nfn.kinship import audit_series, find_checkpoints, fingerprints

@@ -1,14 +1,13 @@
 """`tnfn dedup`: copies in disguise and kin among checkpoints."""
 
-import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from transformer_nfn.cli.bulk import BlockChoice, Sources, few_fingerprints, run_bulk
-from transformer_nfn.cli.checkpoints import check_picture, check_writable
 from transformer_nfn.cli.common import Json, Ray, interruptible
+from transformer_nfn.cli.early import check_picture, check_some_there, check_there, check_writable
 from transformer_nfn.cli.names import common_folder, short
 from transformer_nfn.cli.pages.common import Html, check_page
 from transformer_nfn.cli.tables import print_table
@@ -61,13 +60,15 @@ def dedup(
     Example: tnfn dedup checkpoints/ --plot distances.png
     Example: tnfn dedup s3://hub/models --out prints --ray --to kin.parquet
     """
+    check_writable(to, (".parquet", ".csv"))
+    check_picture(plot)
+    check_page(html)
+    if tree is None:
+        check_some_there(sources)
     from transformer_nfn.hub import Results
     from transformer_nfn.kinship import TREES, plot_kin, write_tree
 
-    check_writable(to, (".parquet", ".csv"))
     check_writable(tree, TREES)
-    check_picture(plot)
-    check_page(html)
     found = _find(sources, out, blocks, ray, as_json)
     paths = found.index.paths
     folder = Path(sources[0])
@@ -129,7 +130,6 @@ def _find(
     sources: list[str], out: str | None, blocks: str, ray: str | None, as_json: bool
 ) -> "Duplicates":
     """From fingerprints computed in memory, or with a folder of results in between, or of one."""
-    from transformer_nfn.checkpoints import CheckpointError
     from transformer_nfn.hub import FingerprintTask, Results
     from transformer_nfn.kinship import group_copies
 
@@ -138,9 +138,7 @@ def _find(
         return _known_and_new(bulk.results, bulk.listing, figures["reasons"], as_json)
     if len(sources) == 1 and Results.there(sources[0]):
         return _known_and_new(Results(sources[0]), None, {}, as_json)
-    for source in sources:
-        if "://" not in source and not os.path.exists(source):
-            raise CheckpointError(f"{source} does not exist")
+    check_there(*sources)
     found = few_fingerprints(sources, blocks, ray, as_json)
     return group_copies(found.done, found.broken, found.digests)
 

@@ -6,6 +6,7 @@ import typer
 
 from transformer_nfn.cli.checkpoints import Blocks, Source
 from transformer_nfn.cli.common import Json
+from transformer_nfn.cli.early import check_there
 from transformer_nfn.cli.tables import print_table
 from transformer_nfn.cli.terminal import say, say_json
 
@@ -30,6 +31,7 @@ def explain(
 
     Example: tnfn explain merged/ --from base/ --from tuned/
     """
+    check_there(checkpoint, *parents)
     from contextlib import ExitStack
 
     from transformer_nfn.checkpoints import open_files

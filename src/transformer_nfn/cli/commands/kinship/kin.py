@@ -14,10 +14,10 @@ from transformer_nfn.cli.checkpoints import (
     OptionsFirst,
     OptionsSecond,
     Source,
-    check_picture,
     open_two,
 )
 from transformer_nfn.cli.common import Json
+from transformer_nfn.cli.early import check_picture, check_there
 from transformer_nfn.cli.evidence import Bom, Card, check_evidence, write_evidence
 from transformer_nfn.cli.pages.common import Html, check_page
 from transformer_nfn.cli.tables import print_panel, print_table
@@ -72,6 +72,10 @@ def kin(
 
     Example: tnfn kin tuned/ base/ --plot blocks.png
     """
+    check_picture(plot)
+    check_evidence(bom, card)
+    check_page(html)
+    check_there(first, second)
     from transformer_nfn.checkpoints import UnsupportedError, open_files
     from transformer_nfn.kinship import (
         Relation,
@@ -82,9 +86,6 @@ def kin(
     )
     from transformer_nfn.kinship import kin as ask
 
-    check_picture(plot)
-    check_evidence(bom, card)
-    check_page(html)
     if units is not None and (bom or card):
         raise typer.BadParameter("needs networks of a known family", param_hint="--bom, --card")
     hidden = None

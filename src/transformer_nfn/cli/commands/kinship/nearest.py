@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from transformer_nfn.cli.common import Json
+from transformer_nfn.cli.early import check_there
 from transformer_nfn.cli.names import common_folder, short
 from transformer_nfn.cli.tables import print_table
 from transformer_nfn.cli.terminal import say, say_json
@@ -31,6 +32,7 @@ def nearest(
 
     Example: tnfn nearest model.safetensors prints/
     """
+    check_there(checkpoint, prints)
     from transformer_nfn.hub import Results, stored_index
     from transformer_nfn.kinship import fingerprint
 
