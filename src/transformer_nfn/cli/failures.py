@@ -41,9 +41,13 @@ def tell_failures(
         more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
         say(f"error: {'; '.join(names[:_NAMED])}{more}: {one_line(reason)}", err=True)
     folder = ShardFolder(f"{out.rstrip('/')}/failures")
-    for failed in failures:
-        folder.replace(f"{file(failed.job)}.log", failed.error.encode())
+    where = f"tracebacks are in {folder.url}"
+    try:
+        for failed in failures:
+            folder.replace(f"{file(failed.job)}.log", failed.error.encode())
+    except OSError as error:  # a full disk may be what failed them all
+        where = f"their tracebacks cannot be written ({error})"
     advice = "the same command would fail again"
     if any(failed.died for failed in failures):
         advice = "a worker was lost: run the same command again, it does only what is missing"
-    say(f"{len(failures)} {what} failed, tracebacks are in {folder.url}; {advice}", err=True)
+    say(f"{len(failures)} {what} failed, {where}; {advice}", err=True)

@@ -167,6 +167,7 @@ def run(
     failures, records = [], []
     if missing:
         with interruptible(), make_executor(ray, gpus=0 if device == "cpu" else 1) as executor:
+            out.mkdir(parents=True, exist_ok=True)  # or nothing could be kept of hours of work
             outcomes = bench.run(
                 executor,
                 lambda made: track(made, total, total - missing, "cells", console=console),

@@ -88,4 +88,5 @@ def _show(ranked: "list[Ranked]") -> None:
     print_table(("place", "accuracy", "path"), rows, right=("place", "accuracy"))
     for one in ranked:
         if one.warning:
-            say(f"warning: {one.path}: {one.warning}", err=True)
+            what = "error" if one.predicted is None else "warning"
+            say(f"{what}: {one.path}: {one.warning}", err=True)

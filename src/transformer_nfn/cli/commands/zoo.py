@@ -300,6 +300,6 @@ def export(
         where = where & (pc.field("checkpoint") == checkpoint)
     written = write(Zoo(folder), where, out)
     if not written:
-        say(f"no row of {folder} is chosen by these options", err=True)
+        say(f"error: no row of {folder} is chosen by these options", err=True)
         raise typer.Exit(1)
     show({"folder": str(out), "files": len(written), "first": written[0].name}, as_json)

@@ -37,12 +37,11 @@ def write_dedup(
         ("related", f"{counts['related']:,}: fine-tunes, pruned and merged networks"),
     ]
     if found.unsupported:
-        copies = len(found.unsupported_copies)
         lines.append(
             (
                 "not compared",
                 f"{counted(len(found.unsupported), 'file')} of architectures that are not read, "
-                f"{copies:,} with the tensors of another",
+                f"{len(found.unsupported_copies):,} with the tensors of another",
             )
         )
     if found.broken:

@@ -7,7 +7,13 @@ import typer
 
 from transformer_nfn.cli.bulk import BlockChoice, Sources, few_fingerprints, run_bulk
 from transformer_nfn.cli.common import Json, Ray, interruptible
-from transformer_nfn.cli.early import check_picture, check_some_there, check_there, check_writable
+from transformer_nfn.cli.early import (
+    check_package,
+    check_picture,
+    check_some_there,
+    check_there,
+    check_writable,
+)
 from transformer_nfn.cli.names import common_folder, short
 from transformer_nfn.cli.pages.common import Html, check_page
 from transformer_nfn.cli.tables import print_table
@@ -63,6 +69,8 @@ def dedup(
     check_writable(to, (".parquet", ".csv"))
     check_picture(plot)
     check_page(html)
+    if tree is not None and tree.suffix in (".png", ".svg"):
+        check_package("matplotlib", "--tree", "zoo")
     if tree is None:
         check_some_there(sources)
     from transformer_nfn.hub import Results
@@ -214,8 +222,9 @@ def _show(rows: "list[Row]", folder: Path) -> None:
 
 def _show_broken(found: "Duplicates") -> None:
     """Files that could not be read, the first of them with the reason."""
+    some = found.index.paths or found.unsupported
     for reason in list(found.broken.values())[:_BROKEN]:
-        say(f"not read: {reason}", err=True)
+        say(f"{'not read' if some else 'error'}: {reason}", err=True)
     if (more := len(found.broken) - _BROKEN) > 0:
         say(f"and {counted(more, 'more file')} could not be read: --json names them all", err=True)
 
