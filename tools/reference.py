@@ -24,16 +24,6 @@ from transformer_nfn.cli.main import app
 DOCS = Path(__file__).resolve().parent.parent / "docs" / "reference"
 BEGIN, END = "<!-- made by tools/reference.py -->", "<!-- end of what is made -->"
 
-#: The commands by what they are for. A command in none of these groups is an error.
-GROUPS = {
-    "Compare two checkpoints": ("same", "kin", "explain"),
-    "Look at one checkpoint": ("inspect", "families"),
-    "Convert and move checkpoints": ("convert", "reparam", "apply", "verify"),
-    "Search many checkpoints": ("dedup", "nearest", "fingerprint", "audit"),
-    "Learn from weights": ("rank", "bench"),
-    "Build zoos": ("zoo",),
-}
-
 #: What any command may end with.
 COMMON = {
     0: "done, with no finding that another code stands for",
@@ -116,14 +106,13 @@ def commands() -> dict[str, Any]:
     return found
 
 
-def grouped() -> Iterator[tuple[str, list[tuple[str, Any]]]]:
-    """The groups with their commands."""
-    left = commands()
-    for title, words in GROUPS.items():
-        chosen = [name for word in words for name in left if name.split()[0] == word]
-        yield title, [(name, left.pop(name)) for name in chosen]
-    if left:
-        raise SystemExit(f"put these commands into GROUPS: {', '.join(left)}")
+def grouped() -> dict[str, list[tuple[str, Any]]]:
+    """The panels of `tnfn --help` with their commands."""
+    panels = {n: c.rich_help_panel for n, c in typer.main.get_command(app).commands.items()}
+    found: dict[str, list[tuple[str, Any]]] = {}
+    for name, command in commands().items():
+        found.setdefault(panels[name.split()[0]], []).append((name, command))
+    return found
 
 
 def cell(text: str) -> str:
@@ -163,7 +152,7 @@ def cli_page() -> str:
     lines = [CLI_HEAD]
     lines += ["| command | what it does |\n|---|---|"]
     sections = []
-    for title, found in grouped():
+    for title, found in grouped().items():
         sections += [f"## {title}\n"]
         for name, command in found:
             anchor = f"tnfn-{name.replace(' ', '-')}"
@@ -178,7 +167,7 @@ def exits_page() -> str:
     lines = [EXITS_HEAD, "| code | any command |\n|---|---|"]
     lines += [f"| {number} | {meaning} |" for number, meaning in COMMON.items()]
     lines += ["", "| command | code | meaning |\n|---|---|---|"]
-    known = [name for _, found in grouped() for name, _ in found]
+    known = [name for found in grouped().values() for name, _ in found]
     if unknown := set(EXITS) - set(known):
         raise SystemExit(f"take these out of EXITS: {', '.join(unknown)}")
     for name in known:

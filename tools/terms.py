@@ -1,4 +1,4 @@
-"""Write docs/terms.md, the rows of every layer, from the declarations; or check that it is fresh.
+"""Write docs/reference/terms.md, the rows of every layer, from the declarations; or check it.
 
 python tools/terms.py
 python tools/terms.py --check
@@ -13,7 +13,8 @@ from pathlib import Path
 from transformer_nfn.layers import CONSTANT, Row, equivariant_rows, invariant_rows
 from transformer_nfn.space import BLOCKS, GLOSSARY, PAPER, Block
 
-PAGE = Path(__file__).resolve().parent.parent / "docs" / "terms.md"
+ROOT = Path(__file__).resolve().parent.parent
+PAGE = ROOT / "docs" / "reference" / "terms.md"
 
 HEAD = """# Terms of the layers
 
@@ -129,9 +130,9 @@ def main() -> int:
         print(f"wrote {PAGE.name}")
         return 0
     if not PAGE.is_file() or PAGE.read_text(encoding="utf-8") != fresh:
-        print(f"docs/{PAGE.name} is stale; run: python tools/terms.py")
+        print(f"{PAGE.relative_to(ROOT)} is stale; run: python tools/terms.py")
         return 1
-    print(f"docs/{PAGE.name} is fresh")
+    print(f"{PAGE.relative_to(ROOT)} is fresh")
     return 0
 
 

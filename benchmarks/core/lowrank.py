@@ -197,7 +197,7 @@ def main() -> None:
     parser.add_argument("--case", choices=sorted(CASES), help="one of the sizes only")
     parser.add_argument("--real", type=Path, help="where `tools/real_weights.py` unpacked")
     parser.add_argument("--zoo", type=Path, help="only τ with several ranks, on this zoo")
-    parser.add_argument("--runs", type=int, help="with --zoo: only the first so many runs")
+    parser.add_argument("--runs", type=int, help="with --zoo: only the first N runs")
     parser.add_argument("--splits", type=int, default=2, help="with --zoo: how many of five")
     parser.add_argument("--out", type=Path, help="with --zoo: keep what is fitted in this folder")
     parser.add_argument("--json", action="store_true", help="one JSON object as the last line")

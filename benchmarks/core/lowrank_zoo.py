@@ -17,7 +17,7 @@ def ranks_on_zoo(
 
     Args:
         zoo: The zoo's folder.
-        runs: Only the first so many runs.
+        runs: Only the first N runs.
         splits: How many of the five splits.
         out: The folder of a benchmark, whose finished cells are not computed again.
     """

@@ -24,9 +24,10 @@ from transformer_nfn.bench.cells.experiments import experiment_cells
 from transformer_nfn.bench.cells.planning import estimate_seconds
 from transformer_nfn.bench.cells.runner import Bench
 from transformer_nfn.bench.data.loading import data_digest, load_examples
+from transformer_nfn.bench.data.splits import check_split
 from transformer_nfn.bench.errors import BenchError, LeakError
 from transformer_nfn.bench.kendall import kendall_tau
-from transformer_nfn.bench.predictors.registry import MAIN, MODELS
+from transformer_nfn.bench.predictors.registry import MODELS, main_models
 from transformer_nfn.jobs import Done, Failed, InProcess, ShardFolder
 
 
@@ -39,7 +40,7 @@ def run(cells: list[Cell], out: Path) -> list[Done | Failed]:
 def finished(zoo_folder: str, tmp_path_factory: pytest.TempPathFactory) -> list[Finished]:
     out = tmp_path_factory.mktemp("bench")
     cells = experiment_cells("main", zoo_folder, splits=[1])
-    assert {cell.model for cell in cells} == set(MAIN)
+    assert {cell.model for cell in cells} == set(main_models())
     with pytest.MonkeyPatch.context() as patch:
         exam = {"exams": 2, "questions": 9, "steps": 2}
         small: dict[str, dict[str, int]] = {"exam": exam, "exam-invariants": exam}
@@ -53,7 +54,7 @@ def finished(zoo_folder: str, tmp_path_factory: pytest.TempPathFactory) -> list[
 
 
 def test_every_model_of_the_main_table_gives_a_cell(finished):
-    assert {one.record["model"] for one in finished} == set(MAIN)
+    assert {one.record["model"] for one in finished} == set(main_models())
 
 
 def test_a_cell_holds_its_predictions_and_their_tau(finished):
@@ -145,14 +146,23 @@ def test_a_cell_says_what_it_is(zoo_folder):
     assert str(cell) == "small: mlp, split 0, trained on the first 75 runs, tested on other"
 
 
-def test_a_cell_that_fails_stops_no_other(zoo_folder, tmp_path):
-    cells = [
-        Cell(zoo=zoo_folder, model="hyperparameters", split=0, threshold=2.0),
-        Cell(zoo=zoo_folder, model="hyperparameters", split=0),
-    ]
+def test_a_cell_that_fails_stops_no_other(zoo_folder, tmp_path, monkeypatch):
+    cells = [Cell(zoo=zoo_folder, model="hyperparameters", split=s) for s in (0, 1)]
+    whole = cells_module.prepared
+
+    def empty(cell: Cell) -> object:
+        divided = whole(cell)
+        nothing = divided.train.take(np.arange(0))
+        check_split(nothing if cell.split == 0 else divided.train, divided.validation, divided.test)
+        return divided
+
+    monkeypatch.setattr(cells_module, "prepared", empty)
     outcomes = run(cells, tmp_path)
     assert [type(one) for one in outcomes] == [Failed, Done]
-    assert "set is empty" in outcomes[0].error
+    assert "BenchError: the training set is empty" in outcomes[0].error
+    assert (
+        outcomes[0].reason == "the training set is empty: take a larger zoo, or other checkpoints"
+    )
     assert len(ShardFolder(cells_url(tmp_path)).names()) == 1
 
 
@@ -203,8 +213,8 @@ def test_the_cells_of_each_experiment(zoo_folder):
     def count(experiment, **settings):
         return len(experiment_cells(experiment, zoo_folder, **settings))
 
-    assert count("main") == 5 * len(MAIN)
-    assert len(MAIN) == 14
+    assert count("main") == 5 * len(main_models())
+    assert len(main_models()) == 14
     assert count("components", splits=[0]) == 7
     assert count("channels", splits=[0, 1]) == 8
     assert count("ranks", splits=[0, 1]) == 10

@@ -18,7 +18,7 @@ from transformer_nfn.group import assert_equivariant
 from transformer_nfn.identity import run
 from transformer_nfn.layers import EquivariantLayer
 
-PAGE = Path(__file__).parents[2] / "docs" / "networks.md"
+PAGE = Path(__file__).parents[2] / "docs" / "understand" / "networks.md"
 TABLE, *_ = re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.S)
 Command = Callable[..., Ended]
 CONFIG = {"model_type": "ours", "heads": 4, "groups": 2, "width": 24, "hidden": 32, "layers": 2}
@@ -161,7 +161,7 @@ def test_a_tensor_that_the_table_does_not_name_is_refused(
 
 
 def test_without_the_table_it_is_of_no_family(net: Ours, tmp_path: Path) -> None:
-    with pytest.raises(CheckpointError, match=r"no family we know.*docs/networks.md"):
+    with pytest.raises(CheckpointError, match=r"no family we know.*docs/understand/networks.md"):
         Checkpoint(write(net, tmp_path / "model"))
 
 

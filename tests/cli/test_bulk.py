@@ -49,23 +49,23 @@ def test_dedup_makes_or_takes_a_folder_of_fingerprints(folder: Path, tmp_path: P
     assert (taken["files"], taken["copies"]) == (made_one["files"], made_one["copies"]) == (4, 1)
     assert "copy of 0/0.safetensors" in tnfn("dedup", out).stdout
     few = figures("dedup", folder)
-    assert [row["kinship"] for row in few["table"]] == [row["kinship"] for row in taken["table"]]
+    assert [row["relation"] for row in few["table"]] == [row["relation"] for row in taken["table"]]
 
 
 def test_kin_are_kept_beside_the_fingerprints(folder: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
     first = figures("dedup", folder, "--out", out)
     assert (first["networks"], first["copies"]) == (3, 1)
-    kept = (out / "kin.pq").read_bytes()
+    kept = (out / "links.pq").read_bytes()
     assert len(load_forest(Results(str(out))).keys) == 3
     assert figures("dedup", out)["copies"] == 1
-    assert (out / "kin.pq").read_bytes() == kept
+    assert (out / "links.pq").read_bytes() == kept
     with Checkpoint(folder / "copy.safetensors") as checkpoint:
         rewrite(checkpoint, [], folder / "again.safetensors")
     made.zoo_net(folder / "new.safetensors", "residual", 7)
     more = figures("dedup", folder, "--out", out)
     assert (more["files"], more["networks"], more["copies"]) == (6, 4, 2)
-    (out / "kin.pq").write_bytes(b"no")
+    (out / "links.pq").write_bytes(b"no")
     assert figures("dedup", folder, "--out", out) == more
     assert len(load_forest(Results(str(out))).keys) == 4
 
@@ -75,7 +75,9 @@ def test_the_whole_table_is_written(folder: Path, tmp_path: Path) -> None:
         found = figures("dedup", folder, "--to", tmp_path / name)
         table = read(tmp_path / name)
         assert table["path"].to_pylist() == [row["path"] for row in found["table"]]
-        assert table["kinship"].to_pylist() == [row["kinship"] for row in found["table"]]
+        assert [one or None for one in table["relation"].to_pylist()] == [  # CSV has no null
+            row["relation"] for row in found["table"]
+        ]
     assert tnfn("dedup", folder, "--to", tmp_path / "kin.txt").exit_code == 1
 
 
@@ -84,7 +86,7 @@ def test_of_many_files_only_kin_are_listed(tmp_path: Path) -> None:
     for number in range(110):
         os.link(home / "0" / "0.safetensors", home / f"{number}.safetensors")
     said = tnfn("dedup", home).stdout
-    assert "113 files, 3 networks in 3 families; 110 copies, 0 kin" in said
+    assert "113 files, 3 networks in 3 lineages; 110 copies, 0 related" in said
     assert "and 11 more: --to" in said  # of 111
     assert len(said.splitlines()) == 1 + 100 + 2
 
@@ -93,8 +95,11 @@ def test_the_nearest_are_named(folder: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
     figures("fingerprint", folder, "--out", out)
     found = figures("nearest", folder / "copy.safetensors", out, "--top", 3)
-    assert [row["kinship"] for row in found["nearest"]] == ["copy", "copy", "stranger"]
-    assert tnfn("nearest", folder / "copy.safetensors", out).stdout.startswith("copy      0.0e+00")
+    assert [row["relation"] for row in found["nearest"]] == ["copy", "stranger", "stranger"]
+    lines = tnfn("nearest", folder / "copy.safetensors", out).stdout.splitlines()
+    assert lines[0].split() == ["path", "relation", "distance"]
+    assert lines[1].split()[1:] == ["copy", "0.0e+00"]
+    assert not any("copy.safetensors" in line for line in lines)  # the file itself
     made.save(made.model("gpt2"), tmp_path / "gpt2")
     other = tnfn("nearest", tmp_path / "gpt2", out)
     assert other.exit_code == 1

@@ -34,7 +34,7 @@ def test_dedup_shows_copies_and_names_what_it_cannot_read(folder: Path) -> None:
     assert result.exit_code == 0
     lines = [line.split() for line in result.stdout.splitlines()]
     assert ["1", "1", "step-2", "copy", "of", "step-1", "0.0e+00", "float32"] in lines
-    assert "3 files, 2 networks in 2 families; 1 copies, 0 kin" in result.stdout
+    assert "3 files, 2 networks in 2 lineages; 1 copy, 0 related" in result.stdout
     assert "broken.safetensors" in result.stderr
 
 
@@ -47,8 +47,8 @@ def test_files_that_no_family_reads_are_counted_in_a_line(results: bool, tmp_pat
     save_file({"b.weight": tensors["a.weight"]}, home / "two.safetensors")
     more = ["--out", tmp_path / "prints"] if results else []
     said = tnfn("dedup", home, *more).stdout
-    assert "2 files are of no family that is read" in said
-    assert "1 of them have the tensors of another" in said
+    assert "2 more files of architectures that are not read" in said
+    assert "1 with the tensors of another" in said
     assert "two.safetensors has the tensors of one.safetensors" in said
     found = json.loads(tnfn("dedup", home, "--json", *more).stdout)
     assert found["unsupported"] == 2
@@ -79,7 +79,7 @@ def test_dedup_gives_json_and_a_picture(folder: Path, tmp_path: Path) -> None:
     result = tnfn("dedup", folder, "--json", "--plot", picture)
     found = json.loads(result.stdout)
     assert (found["files"], found["networks"], found["copies"]) == (3, 2, 1)
-    assert [row["kinship"] for row in found["table"]] == ["stranger", "copy", "stranger"]
+    assert [row["relation"] for row in found["table"]] == [None, "copy", None]
     assert len(found["broken"]) == 1
     assert picture.read_bytes().startswith(b"\x89PNG")
 

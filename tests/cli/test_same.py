@@ -28,7 +28,7 @@ def test_the_help_has_an_example_and_json(command: str) -> None:
 def test_inspect_says_what_a_file_is(net: Path) -> None:
     result = tnfn("inspect", net)
     assert result.exit_code == 0
-    assert "gpt2, " in result.stdout
+    assert "family        gpt2" in result.stdout
     assert "2 blocks, D 24, heads 3, D_k 8, D_v 8, D_A 40" in result.stdout
     assert "basis" in result.stdout
     found = json.loads(tnfn("inspect", net, "--json").stdout)
@@ -65,7 +65,11 @@ def test_another_function_has_a_code_and_a_witness(net: Path, tmp_path: Path) ->
     assert len(found["witness"]["tokens"]) == 16
     text = tnfn("same", net, stranger).stdout
     assert "different" in text
-    assert "times_rounding" in text
+    assert "the first says number" in text
+    assert "times what rounding does" in text
+    said = found["witness"]["said"]
+    assert said["first"]["word"] is None  # no tokenizer is there
+    assert 0 < said["first"]["probability"] <= 1
 
 
 def test_where_to_write_is_checked_first(net: Path, tmp_path: Path) -> None:

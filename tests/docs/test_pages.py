@@ -19,13 +19,14 @@ def blocks(page: str) -> list[tuple[str, str]]:
 @pytest.mark.parametrize(
     "page",
     [
-        "blocks.md",
-        "group.md",
-        "identity.md",
         "index.md",
-        "layers.md",
+        "guides/compare.md",
+        "reference/symmetries.md",
         "reference/torch.md",
         "tutorials/own-networks.md",
+        "understand/blocks.md",
+        "understand/group.md",
+        "understand/layers.md",
     ],
 )
 def test_the_code_of_a_page_runs_from_top_to_bottom(
@@ -49,5 +50,5 @@ def test_the_code_of_a_page_runs_from_top_to_bottom(
 
 
 def test_a_new_block_takes_less_than_60_lines() -> None:
-    declaration = next(text for kind, text in blocks("blocks.md") if kind == "python")
+    declaration = next(text for kind, text in blocks("understand/blocks.md") if kind == "python")
     assert declaration.count("\n") < 60

@@ -1,4 +1,4 @@
-"""Symmetries of the zoo's net that the paper's group does not have (docs/group.md), one by one.
+"""Symmetries of the zoo's net beyond the paper's group (docs/reference/symmetries.md), one by one.
 
 LayerNorm's ε is 0: a positive ε breaks its scale symmetry. Each has a control that is none.
 """

@@ -50,7 +50,7 @@ def test_a_folder_with_two_sets_of_weights_is_refused(tmp_path: Path) -> None:
     both = made.save(net, tmp_path / "both", max_shard_size="20KB")
     made.save(net, tmp_path / "one")
     shutil.copy(tmp_path / "one" / "model.safetensors", both)
-    refused(both, "nobody knows which a loader takes")
+    refused(both, "which one a loader takes is not clear")
     odd = made.save(net, tmp_path / "odd")
     (odd / "model.safetensors").rename(odd / "weights.safetensors")
     Checkpoint(odd).files.close()
@@ -136,7 +136,7 @@ def test_beside_a_reader_that_nobody_knows_nothing_moves(tmp_path: Path) -> None
         assert ours.unknown
         assert not same(ours, theirs).answer.same_function
         element = random_net_element(ours, torch.Generator().manual_seed(0))
-        with pytest.raises(ElementError, match=r"multiple_choice_head.* nobody knows"):
+        with pytest.raises(ElementError, match=r"multiple_choice_head.* use is not known"):
             apply_element(ours, element, tmp_path / "c")
 
 

@@ -87,7 +87,7 @@ def test_a_tensor_in_the_place_of_another_decides_nothing(
     with Checkpoint(other) as shadowed:
         assert shadow in shadowed.unknown
         element = random_net_element(shadowed, torch.Generator().manual_seed(0))
-        with pytest.raises(ElementError, match="nobody knows"):
+        with pytest.raises(ElementError, match="use is not known"):
             apply_element(shadowed, element, tmp_path / "d")
 
 
@@ -114,7 +114,7 @@ def test_no_certificate_holds_beside_one(tmp_path: Path) -> None:
             save_certificate(element, ours, target, path)
             found = verify(path, ours, target, seed=0)
             assert found.holds is holds
-        assert "'stranger.weight' that nobody knows" in found.reason
+        assert "'stranger.weight' whose use is not known" in found.reason
 
 
 #: Classes whose outputs are made of all hidden states, and what they are called.

@@ -81,7 +81,7 @@ def test_each_job_has_its_outcome(executor: RayExecutor, tmp_path: Path):
     assert "Traceback" in raised.error
     assert "ArithmeticError: planted" in raised.error
     assert runs(tmp_path / "raise") == 1  # an exception is not retried
-    assert outcomes["die"] == Failed(jobs["die"], "worker died 3 times")
+    assert outcomes["die"] == Failed(jobs["die"], *2 * ["worker died 3 times"], died=True)
     assert runs(tmp_path / "die") == 3
 
 

@@ -62,12 +62,12 @@ def test_copies_in_disguise_are_grouped(folder: Path) -> None:
         frozenset({"other"}),
         frozenset({"llama"}),
     }
-    families = {
-        frozenset(names(folder, (paths[link.file] for group in family for link in group)))
-        for family in found.families
+    lineages = {
+        frozenset(names(folder, (paths[link.file] for group in lineage for link in group)))
+        for lineage in found.lineages
     }
-    assert len(families) == 3
-    assert max(families, key=len) == {
+    assert len(lineages) == 3
+    assert max(lineages, key=len) == {
         "first",
         "again",
         "deep/disguised",
@@ -80,14 +80,16 @@ def test_copies_in_disguise_are_grouped(folder: Path) -> None:
 
 def test_the_table_names_the_nearest_of_what_came_before(folder: Path) -> None:
     rows = dedup(folder).table()
-    assert [(row.family, row.group) for row in rows] == sorted((r.family, r.group) for r in rows)
-    assert sorted(row.kinship for row in rows) == [
-        "copy", "copy", "copy", "kin", "stranger", "stranger", "stranger",
+    numbers = [(row.lineage, row.network) for row in rows]
+    assert numbers == sorted(numbers)
+    assert numbers[0] == (1, 1)
+    assert sorted(row.relation or "" for row in rows) == [
+        "", "", "", "copy", "copy", "copy", "related",
     ]  # fmt: skip
     seen: set[str] = set()
     for row in rows:
-        assert row.of is None or row.of in seen
-        assert (row.of is None) == (row.distance is None) == (row.kinship == "stranger")
+        assert row.to is None or row.to in seen
+        assert (row.to is None) == (row.distance is None) == (row.relation is None)
         seen.add(row.path)
 
 

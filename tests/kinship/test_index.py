@@ -63,22 +63,22 @@ def test_pairs_are_found_where_no_part_is_common() -> None:
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_networks_and_families_are_those_of_all_pairs(seed: int) -> None:
+def test_networks_and_lineages_are_those_of_all_pairs(seed: int) -> None:
     prints = kin(60, seed)
     pairs = by_definition(prints)
     found = group_copies(prints)
     copies = [(i, j) for i, j, kind in pairs if kind is Kinship.COPY]
     assert sorted(map(sorted, found.groups)) == linked(60, copies)
-    families = [sorted(k.file for group in family for k in group) for family in found.families]
-    assert families == linked(60, [(i, j) for i, j, _ in pairs])
+    lineages = [sorted(k.file for net in lineage for k in net) for lineage in found.lineages]
+    assert lineages == linked(60, [(i, j) for i, j, _ in pairs])
     place = {file: n for n, file in enumerate(found.order)}
     for row, link in zip(
-        found.table(), (k for f in found.families for g in f for k in g), strict=True
+        found.table(), (k for f in found.lineages for g in f for k in g), strict=True
     ):
-        assert row.of is None or place[link.of] < place[link.file]
+        assert row.to is None or place[link.of] < place[link.file]
         if link.of is not None:
             far = distance(prints[link.file], prints[link.of])
-            assert (row.kinship, row.distance) == (far.kinship, pytest.approx(far.rms))
+            assert (row.relation, row.distance) == (far.kinship, pytest.approx(far.median))
 
 
 def test_what_is_known_is_not_compared_again_and_nothing_changes() -> None:
@@ -119,7 +119,7 @@ def test_equal_fingerprints_are_one_node() -> None:
     index = Index.of(prints)
     assert len(index.forest().keys) == 2
     assert group_copies(index).counts() == {
-        "files": 4, "networks": 2, "families": 1, "copies": 2, "kin": 1, "unsupported": 0,
+        "files": 4, "networks": 2, "lineages": 1, "copies": 2, "related": 1, "unsupported": 0,
     }  # fmt: skip
 
 
@@ -136,7 +136,7 @@ def test_the_nearest_come_first() -> None:
     one = made_up()
     prints = [made_up(1), near(one, 0.1), near(one, 1e-6), made_up(2, shape="t"), near(one, 0.01)]
     found = Index.of(prints).nearest(one, 3)
-    assert [(n.file, n.kinship) for n in found] == [(2, "copy"), (4, "kin"), (1, "kin")]
+    assert [(n.file, n.kinship) for n in found] == [(2, "copy"), (4, "related"), (1, "related")]
     assert found[1].distance == pytest.approx(0.01, rel=0.1)
     assert Index.of(prints).nearest(made_up(shape="u")) == []
 

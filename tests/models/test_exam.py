@@ -24,7 +24,7 @@ def exam(net: NetBatch = NET, eps: float = 0.0, **settings: Any) -> Exam:
 
 
 def full_group(net: NetBatch) -> NetBatch:
-    """The paper's group and all that docs/group.md lists beyond it, one after the other."""
+    """The paper's group and all that docs/reference/symmetries.md lists beyond it, in turn."""
     g = random_element(PAPER_SPEC, networks=3, blocks=2, generator=generator(5))
     net = NetBatch(g(net.blocks), net.embedding, net.classifier)
     scale = torch.rand(64, dtype=torch.float64, generator=generator(3)) + 0.5

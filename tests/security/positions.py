@@ -422,12 +422,12 @@ READ: dict[tuple[str, str], Callable[[Place], Iterator[Words]]] = {
 #: Parameters that are written only, names, or words.
 NOT_READ = {
     ("same", "certificate"): "written",
-    ("same", "plot"): "written",
+    ("same", "plot"): "written", ("same", "html"): "written",
     ("same", "options"): "NAME=VALUE", ("same", "options_first"): "NAME=VALUE",
     ("same", "options_second"): "NAME=VALUE",
     ("same", "bom"): "written", ("same", "card"): "written", ("same", "only"): "word",
     ("kin", "bom"): "written", ("kin", "card"): "written",
-    ("kin", "plot"): "written",
+    ("kin", "plot"): "written", ("kin", "html"): "written",
     ("kin", "options"): "NAME=VALUE", ("kin", "options_first"): "NAME=VALUE",
     ("kin", "options_second"): "NAME=VALUE",
     ("families", "model_type"): "words",
@@ -442,6 +442,7 @@ NOT_READ = {
     ("fingerprint", "ray"): "address", ("dedup", "ray"): "address", ("audit", "ray"): "address",
     ("rank", "ray"): "address", ("zoo build", "ray"): "address", ("zoo import", "ray"): "address",
     ("bench run", "ray"): "address",
+    ("inspect", "html"): "written", ("dedup", "html"): "written",
     ("dedup", "plot"): "written", ("dedup", "tree"): "written", ("dedup", "to"): "written",
     ("zoo build", "device"): "word", ("bench run", "device"): "word",
     ("bench fit", "device"): "word",

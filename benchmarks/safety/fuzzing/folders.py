@@ -126,7 +126,7 @@ def kin(data: bytes) -> None:
     Path("kin/data").mkdir(parents=True, exist_ok=True)
     Path("kin/hub.json").write_bytes(described)
     Path("kin/data/000001-a.parquet").write_bytes(shard)
-    Path("kin/kin.pq").write_bytes(data)
+    Path("kin/links.pq").write_bytes(data)
     found = Results("kin")
     index, known = stored_index(found), load_forest(found)
     group_copies(index, forest=index.forest(known)).table()

@@ -4,7 +4,7 @@ import shutil
 from pathlib import Path
 
 import torch
-from safetensors.torch import save_file
+from safetensors.torch import save
 
 from transformer_nfn.adapters.adapter import CONFIG, WEIGHTS, Adapter, Module
 from transformer_nfn.checkpoints import CheckpointError
@@ -38,6 +38,6 @@ def move_adapter(
         )
         changed |= adapter.stored(name, moved)
     folder.mkdir(parents=True, exist_ok=True)
-    save_file(changed, folder / WEIGHTS, {"format": "pt"})
+    (folder / WEIGHTS).write_bytes(save(changed, {"format": "pt"}))
     shutil.copyfile(adapter.path / CONFIG, folder / CONFIG)
     return folder

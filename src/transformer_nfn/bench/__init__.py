@@ -14,7 +14,12 @@ from transformer_nfn.bench.errors import BenchError, LeakError
 from transformer_nfn.bench.kendall import kendall_tau
 from transformer_nfn.bench.predictors.neural import Fitting, NeuralPredictor
 from transformer_nfn.bench.predictors.predictor import Predictor, Step
-from transformer_nfn.bench.predictors.registry import MAIN, MODELS, Kind
+from transformer_nfn.bench.predictors.registry import (
+    MODELS,
+    Kind,
+    main_models,
+    register_predictor,
+)
 from transformer_nfn.bench.predictors.saved import load_predictor, named_folder, saved_names
 from transformer_nfn.bench.predictors.trees import TreePredictor
 from transformer_nfn.bench.ranking import (
@@ -29,7 +34,6 @@ from transformer_nfn.bench.report.writing import write_report
 from transformer_nfn.bench.scoring.scores import Comparison, comparisons
 
 __all__ = [
-    "MAIN",
     "MODELS",
     "Bench",
     "BenchError",
@@ -58,9 +62,11 @@ __all__ = [
     "kendall_tau",
     "load_examples",
     "load_predictor",
+    "main_models",
     "named_folder",
     "rank_files",
     "rank_nets",
+    "register_predictor",
     "saved_names",
     "write_report",
 ]

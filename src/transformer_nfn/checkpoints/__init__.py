@@ -15,6 +15,7 @@ from transformer_nfn.checkpoints.models import Config, Model, opened
 from transformer_nfn.checkpoints.opening import open_files
 from transformer_nfn.checkpoints.settings.keys import Biases, Joint, Key, Keys
 from transformer_nfn.checkpoints.settings.values import Settings
+from transformer_nfn.checkpoints.vocabulary import read_vocabulary
 from transformer_nfn.checkpoints.writing import rewrite
 
 __all__ = [
@@ -56,5 +57,6 @@ __all__ = [
     "read_header",
     "read_json_file",
     "read_json_object",
+    "read_vocabulary",
     "rewrite",
 ]

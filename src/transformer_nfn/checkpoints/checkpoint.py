@@ -239,8 +239,8 @@ class Checkpoint(Closing):
         for name in self._needed_outside:
             if name not in (*self.files, *self.tied_decoder):
                 raise CheckpointError(
-                    f"{self.path} has no {name}; a loader would make it up, so nobody knows the "
-                    f"function"
+                    f"{self.path} has no {name}; a loader would make it up, so its "
+                    f"function is not known"
                 )
 
     def close(self) -> None:

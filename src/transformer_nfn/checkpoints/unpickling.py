@@ -70,7 +70,7 @@ def _main(source: str, out: str, size: str, seconds: str) -> None:
     tensors = {name: value for name, value in found.items() if isinstance(value, torch.Tensor)}
     inside = [name for name, value in found.items() if name not in tensors and _holds(value)]
     if inside:
-        sys.exit(f"there are tensors inside {inside[0][:80]!r} as well; nobody knows whose")
+        sys.exit(f"there are tensors inside {inside[0][:80]!r} as well: whose are they?")
     if not tensors:
         sys.exit("it holds no tensors by name")
     if any(value.is_sparse or value.is_quantized for value in tensors.values()):
@@ -88,7 +88,7 @@ def _inner(found: Any) -> Any:
         if isinstance(found, dict) and isinstance(model := found.get(name), dict):
             others = [value for key, value in found.items() if key != name]
             if any(_holds(value) for value in others if not isinstance(value, dict)):
-                sys.exit(f"there are tensors beside {name!r}; nobody knows whose")
+                sys.exit(f"there are tensors beside {name!r}: whose are they?")
             if any(isinstance(value, dict) and value.keys() & model.keys() for value in others):
                 sys.exit(f"there is another model beside {name!r}; take one of them out")
             return model

@@ -3,8 +3,6 @@
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from importlib.util import find_spec
-from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -24,7 +22,7 @@ ConfigFile = Annotated[
 ]
 Options = Annotated[
     list[str] | None,
-    typer.Option("--set", metavar="NAME=VALUE", help="A setting that comes before config.json's."),
+    typer.Option("--set", metavar="NAME=VALUE", help="A setting that overrides config.json."),
 ]
 
 FamilyFile = Annotated[
@@ -98,29 +96,6 @@ def open_two(
         open_checkpoint(paths[1], configs[1], [*every, *each[1]], family, only) as theirs,
     ):
         yield ours, theirs
-
-
-def check_writable(path: Path | None, kinds: tuple[str, ...]) -> None:
-    """Complain of a file that cannot be written before hours of work and not after."""
-    from transformer_nfn.checkpoints import CheckpointError
-
-    if path is None:
-        return
-    if path.suffix not in kinds:
-        raise CheckpointError(f"{path} should end in {' or '.join(kinds)}")
-    if not path.absolute().parent.is_dir():
-        raise CheckpointError(f"{path.parent} is no folder; make it first")
-    if path.is_dir():
-        raise CheckpointError(f"{path} is a folder, not a file to write")
-
-
-def check_picture(path: Path | None) -> None:
-    """Complain of a picture that cannot be drawn before the work, too."""
-    from transformer_nfn.checkpoints import CheckpointError
-
-    check_writable(path, (".png", ".pdf", ".svg"))
-    if path is not None and find_spec("matplotlib") is None:
-        raise CheckpointError("--plot needs matplotlib: `pip install 'transformer-nfn[zoo]'`")
 
 
 class Blocks:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from transformer_nfn.cli.checkpoints import check_writable
+from transformer_nfn.cli.early import EarlyError, check_writable
 from transformer_nfn.cli.terminal import say
 
 if TYPE_CHECKING:
@@ -31,11 +31,9 @@ def check_evidence(bom: Path | None, card: Path | None) -> None:
     """Complain of files that cannot be written before the work."""
     check_writable(bom, (".json",))
     check_writable(card, (".md", ".yaml", ".yml", ".txt"))
-    from transformer_nfn.checkpoints import CheckpointError
-
     for path in (bom, card):
         if path is not None and path.exists():
-            raise CheckpointError(f"{path} exists already; remove it, or choose another name")
+            raise EarlyError(f"{path} exists already; remove it, or choose another name")
 
 
 def write_evidence(

@@ -23,34 +23,28 @@ from transformer_nfn.cli.commands.reparam import reparam
 from transformer_nfn.cli.commands.same import same
 from transformer_nfn.cli.commands.verify import verify
 from transformer_nfn.cli.commands.zoo import zoo_app
+from transformer_nfn.cli.help import PlainCommand
 from transformer_nfn.cli.names import one_line
 from transformer_nfn.cli.terminal import say, say_lines
 
 app = typer.Typer(
     name="tnfn",
-    help="Learn from, compare and audit the weights of transformers.",
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
-    rich_markup_mode=None,
+    rich_markup_mode="rich",
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-app.add_typer(zoo_app, name="zoo")
-app.add_typer(bench_app, name="bench")
-app.command()(rank)
-app.command()(inspect)
-app.command()(families)
-app.command()(same)
-app.command()(kin)
-app.command()(explain)
-app.command()(convert)
-app.command()(reparam)
-app.command()(apply)
-app.command()(verify)
-app.command()(fingerprint)
-app.command()(dedup)
-app.command()(nearest)
-app.command()(audit)
+_COMMANDS = {
+    "Compare checkpoints": (same, kin, explain, dedup, nearest, audit, fingerprint),
+    "Look at and change checkpoints": (inspect, families, convert, reparam, apply, verify),
+}
+for _panel, _members in _COMMANDS.items():
+    for _command in _members:
+        app.command(rich_help_panel=_panel, cls=PlainCommand)(_command)
+_LEARN = "Learn from weights"
+app.command(rich_help_panel=_LEARN, cls=PlainCommand)(rank)
+app.add_typer(bench_app, name="bench", rich_help_panel=_LEARN)
+app.add_typer(zoo_app, name="zoo", rich_help_panel=_LEARN)
 
 #: typer has the class of all its complaints under no name of its own.
 _UsageError: Any = typer.BadParameter.__base__

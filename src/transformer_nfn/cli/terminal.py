@@ -23,6 +23,11 @@ def say_lines(text: str, *, err: bool = False) -> None:
         say(line, err=err)
 
 
+def say_rendered(line: str) -> None:
+    """Print a line of what rich made of `styled` text: its colours are no one else's."""
+    typer.echo(line)
+
+
 def say_json(value: Any) -> None:
     """Print a value as one line of JSON, in ASCII; json leaves one control character as it is.
 

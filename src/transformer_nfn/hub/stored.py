@@ -24,7 +24,7 @@ from transformer_nfn.kinship import (
 )
 
 #: The forest of kin: derived from the rows, so it may be lost or out of date.
-KIN = "kin.pq"
+KIN = "links.pq"
 _SCHEMA = pa.schema(
     {
         "first": pa.binary(16),

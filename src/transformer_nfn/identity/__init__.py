@@ -33,6 +33,7 @@ from transformer_nfn.identity.running.inputs import (
     parts_of,
 )
 from transformer_nfn.identity.running.jumps import without_jumps
+from transformer_nfn.identity.running.saying import Choice, Saying, what_both_say
 from transformer_nfn.identity.running.witness import Witness, find_witness
 from transformer_nfn.identity.verdict import Answer, Verdict, same
 from transformer_nfn.identity.verification import Verification, verify
@@ -43,10 +44,12 @@ __all__ = [
     "Answer",
     "BlockHealth",
     "Cause",
+    "Choice",
     "ElementError",
     "Inspection",
     "NetElement",
     "Part",
+    "Saying",
     "SourceAndTarget",
     "Terms",
     "Verdict",
@@ -79,5 +82,6 @@ __all__ = [
     "symmetry_parts",
     "unit_roundoff",
     "verify",
+    "what_both_say",
     "without_jumps",
 ]

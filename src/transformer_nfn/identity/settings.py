@@ -15,7 +15,7 @@ class SettingsCompared(NamedTuple):
 
     Attributes:
         differ: Settings that change the function, and are not the same.
-        unknown: Keys of which nobody knows what they do, and which are not the same.
+        unknown: Keys whose meaning is not known, and which are not the same.
         shared: Such keys that both have, with the same value.
     """
 

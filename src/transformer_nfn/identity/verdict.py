@@ -3,7 +3,6 @@
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from enum import Enum
-from itertools import zip_longest
 from typing import NamedTuple
 
 import torch
@@ -73,7 +72,7 @@ class Verdict:
         distances: For each block the squared distances of all pairs of heads.
         agreement: How far the outputs are apart where both were run and no symmetry was missing.
         seed: All inputs come from it.
-        unknown_settings: Keys of both configs of which nobody knows what they do; they have the
+        unknown_settings: Keys of both configs whose meaning is not known; they have the
             same values, so they decide nothing.
     """
 
@@ -92,7 +91,7 @@ class Verdict:
 
 
 #: Why two configs that differ in a key decide nothing.
-_UNKNOWN = "and nobody knows what that does"
+_UNKNOWN = "and what that does is not known"
 _KNOWN_TO_MATTER = {
     "dtype": "and a loader that obeys one of them rounds the stored numbers",
     "architectures": "and each class reads heads of its own",
@@ -405,11 +404,12 @@ def different_shapes(ours: Checkpoint, theirs: Checkpoint) -> str | None:
         return "only one gives hidden states"
     for part in ("writers", "heads"):
         one, two = (_shapes(checkpoint, part) for checkpoint in (ours, theirs))
-        for (name, shape), (_, other) in zip_longest(
-            sorted(one.items()), sorted(two.items()), fillvalue=("nothing", ())
-        ):
-            if shape != other or set(one) != set(two):
-                return f"{part} {sorted(one)} and {sorted(two)}: {name} {shape} against {other}"
+        for which, some, others in (("first", one, two), ("second", two, one)):
+            if alone := sorted(set(some) - set(others)):
+                return f"only the {which} has {alone[0]}"
+        for name, shape in sorted(one.items()):
+            if shape != two[name]:
+                return f"{name} is {_sizes(shape)} in the first, {_sizes(two[name])} in the second"
     others = [{n.removeprefix(c.prefix) for n in c.others} for c in (ours, theirs)]
     predictor = ours.predictor
     decoder = {f"{predictor.decoder}.{part}" for part in ("weight", "bias")} if predictor else set()
@@ -419,6 +419,10 @@ def different_shapes(ours: Checkpoint, theirs: Checkpoint) -> str | None:
     if ours.encoder is None or theirs.encoder is None:
         return None
     return different_shapes(ours.encoder, theirs.encoder)
+
+
+def _sizes(shape: tuple[int, ...]) -> str:
+    return " × ".join(map(str, shape))
 
 
 def _shapes(checkpoint: Checkpoint, part: str) -> dict[str, tuple[int, ...]]:

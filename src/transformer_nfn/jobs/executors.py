@@ -25,10 +25,19 @@ class Done(Generic[J, R]):
 
 @dataclass(frozen=True)
 class Failed(Generic[J]):
-    """A job that did not end: the traceback of its exception, or what became of its worker."""
+    """A job that did not end.
+
+    Attributes:
+        job: The job.
+        error: The traceback of its exception, or what became of its worker.
+        reason: The same in one line.
+        died: Whether its worker was lost, so that another try may end; an exception comes again.
+    """
 
     job: J
     error: str
+    reason: str = ""
+    died: bool = False
 
 
 @runtime_checkable
@@ -91,6 +100,13 @@ def attempt(function: Callable[[J], R], job: J) -> Done[J, R] | Failed[J]:
     start = time.perf_counter()
     try:
         result = function(job)
-    except Exception:
-        return Failed(job, traceback.format_exc())
+    except Exception as error:
+        return Failed(job, traceback.format_exc(), _in_one_line(error))
     return Done(job, result, time.perf_counter() - start)
+
+
+def _in_one_line(error: Exception) -> str:
+    """What is wrong; errors that are not ours, nor the system's, with the name of their class."""
+    known = isinstance(error, OSError) or type(error).__module__.startswith("transformer_nfn.")
+    text = " ".join(str(error).split())
+    return text if known and text else f"{type(error).__name__}: {text}".rstrip(": ")

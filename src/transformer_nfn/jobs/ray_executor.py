@@ -150,11 +150,13 @@ class RayExecutor:
         try:
             outcome: Done[J, Any] | Failed[J] = self._ray.get(reference)
         except self._ray.exceptions.WorkerCrashedError:
-            return Failed(job, f"worker died {self._retries + 1} times")
+            lost = f"worker died {self._retries + 1} times"
+            return Failed(job, lost, lost, died=True)
         except self._ray.exceptions.RayError as error:
-            return Failed(job, f"{type(error).__name__}: {error}")
+            lost = f"{type(error).__name__}: {error}"
+            return Failed(job, lost, " ".join(lost.split()), died=True)
         if isinstance(outcome, Failed):
-            return Failed(job, outcome.error)
+            return Failed(job, outcome.error, outcome.reason)
         return Done(job, outcome.result, outcome.seconds)
 
     def _cancel(self, references: Iterable[Any]) -> None:

@@ -28,7 +28,7 @@ from transformer_nfn.kinship.series import Audit, audit_series
 from transformer_nfn.kinship.sketch.finding import SketchStack, are_kin
 from transformer_nfn.kinship.sketch.making import Sketch, sketch
 from transformer_nfn.kinship.tree import SUFFIXES as TREES
-from transformer_nfn.kinship.tree import write_tree
+from transformer_nfn.kinship.tree import Branch, branches, write_tree
 
 __all__ = [
     "COPY",
@@ -39,6 +39,7 @@ __all__ = [
     "WIDTH",
     "Audit",
     "BlockKin",
+    "Branch",
     "Closeness",
     "Count",
     "Disguise",
@@ -65,6 +66,7 @@ __all__ = [
     "Stream",
     "are_kin",
     "audit_series",
+    "branches",
     "check_choice",
     "copies_by_digest",
     "copy_limit",

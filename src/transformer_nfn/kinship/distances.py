@@ -58,7 +58,7 @@ class Kinship(StrEnum):
     """What a distance says of two checkpoints."""
 
     COPY = "copy"
-    KIN = "kin"
+    KIN = "related"
     STRANGER = "stranger"
 
 
@@ -68,14 +68,13 @@ class Distance:
 
     Attributes:
         parts: Of each part that one of them has.
-        rms: Root mean square over the parts.
         largest: Of all parts.
-        median: Of all parts; a new head or a few new blocks do not move it.
+        median: Of all parts; a new output head or a few new blocks do not move it. This is the
+            distance that commands show.
         limit: The largest that is still a copy's.
     """
 
     parts: Mapping[str, float]
-    rms: float
     largest: float
     median: float
     limit: float
@@ -92,7 +91,7 @@ def distance(a: Fingerprint, b: Fingerprint) -> Distance:
     """The distance of two fingerprints; infinite where their shapes differ."""
     limit = copy_limit(a.dtype, b.dtype)
     if a.shape != b.shape:
-        return Distance({}, np.inf, np.inf, np.inf, limit)
+        return Distance({}, np.inf, np.inf, limit)
     stacked = Stack.of([a, b])
     row = stacked.between(np.array([0]), np.array([1]))[0]
     parts = {
@@ -100,8 +99,8 @@ def distance(a: Fingerprint, b: Fingerprint) -> Distance:
         for name, value in zip(stacked.names, row, strict=True)
         if not np.isnan(value)
     }
-    rms, largest, median = (float(one[0]) for one in summaries(row[None]))
-    return Distance(parts, rms, largest, median, limit)
+    largest, median = (float(one[0]) for one in summaries(row[None]))
+    return Distance(parts, largest, median, limit)
 
 
 def copy_limit(*dtypes: str) -> float:
@@ -111,13 +110,11 @@ def copy_limit(*dtypes: str) -> float:
 
 def summaries(
     parts: Float[np.ndarray, "n parts"],
-) -> tuple[Float[np.ndarray, " n"], Float[np.ndarray, " n"], Float[np.ndarray, " n"]]:
-    """Root mean square, largest and median over the parts that are there."""
+) -> tuple[Float[np.ndarray, " n"], Float[np.ndarray, " n"]]:
+    """Largest and median over the parts that are there."""
     if not np.isnan(parts).any():  # the rule, and five times as fast
-        squares = np.mean(np.square(parts), axis=1)
-        return np.sqrt(squares), parts.max(axis=1), np.median(parts, axis=1)
-    rms = np.sqrt(np.nanmean(np.square(parts), axis=1))
-    return rms, np.nanmax(parts, axis=1), np.nanmedian(parts, axis=1)
+        return parts.max(axis=1), np.median(parts, axis=1)
+    return np.nanmax(parts, axis=1), np.nanmedian(parts, axis=1)
 
 
 class Stack:
@@ -165,7 +162,7 @@ class Stack:
         return Judged.of(self.between(first, second), limits)
 
     def nearest(self, one: Fingerprint, count: int) -> list[tuple[int, float, Kinship]]:
-        """The nearest to a fingerprint of the same shape, copies first: numbers, rms distances."""
+        """The nearest to a fingerprint of the same shape, copies first: numbers, distances."""
         other = Stack.of([one])
         numbers = np.zeros((len(self.names), WIDTH))
         more = 0  # parts that only the one has
@@ -181,11 +178,11 @@ class Stack:
             here = slice(start, start + _AT_ONCE)
             parts = _relative(numbers, sizes, self.numbers[here], self.sizes[here])
             parts = np.pad(parts, ((0, 0), (0, more)), constant_values=2.0)
-            copies = (np.nan_to_num(parts) <= limits[here, None]).all(axis=1)
-            chosen = np.lexsort((np.nanmean(np.square(parts), axis=1), ~copies))[:count]
-            judged = Judged.of(parts[chosen], limits[here][chosen])  # medians only of these
-            for place, number in enumerate(chosen.tolist()):
-                found.append((start + number, float(judged.rms[place]), judged.kinship(place)))
+            judged = Judged.of(parts, limits[here])
+            found += [
+                (start + place, float(judged.median[place]), judged.kinship(place))
+                for place in np.lexsort((judged.median, ~judged.copies))[:count].tolist()
+            ]
         return sorted(found, key=lambda row: (row[2] is not Kinship.COPY, row[1]))[:count]
 
 
@@ -205,16 +202,16 @@ def _relative(
 class Judged(NamedTuple):
     """Of some pairs: their distances, which are copies, and which are no strangers."""
 
-    rms: Float[np.ndarray, " n"]
+    median: Float[np.ndarray, " n"]
     copies: Bool[np.ndarray, " n"]
     kin: Bool[np.ndarray, " n"]
 
     @staticmethod
     def of(parts: Float[np.ndarray, "n parts"], limits: Float[np.ndarray, " n"]) -> "Judged":
         """Of the distances of their parts, and the largest of a copy."""
-        rms, largest, median = summaries(parts)
+        largest, median = summaries(parts)
         copies = largest <= limits
-        return Judged(rms, copies, copies | (median <= NEAR))
+        return Judged(median, copies, copies | (median <= NEAR))
 
     def kinship(self, place: int) -> Kinship:
         """What a pair is."""

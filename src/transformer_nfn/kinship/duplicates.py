@@ -23,27 +23,28 @@ class Row(NamedTuple):
 
     Attributes:
         path: The file.
-        family: Number of the family: files linked by copies and kin.
-        group: Number of the group of copies: files that are one network.
-        kinship: To the file that links it to those before it in the table; a stranger if none does.
-        of: That file.
-        distance: To it, root mean square.
+        lineage: Number, from 1, of the files that copies and kin link.
+        network: Number, from 1, of the files that are copies of one network.
+        relation: To the file that links it to those before it in the table, if one does. It says
+            nothing of which came first.
+        to: That file.
+        distance: To it, the median of the parts.
         shape: Architecture and sizes.
         dtype: How it is stored.
     """
 
     path: str
-    family: int
-    group: int
-    kinship: Kinship
-    of: str | None
+    lineage: int
+    network: int
+    relation: Kinship | None
+    to: str | None
     distance: float | None
     shape: str
     dtype: str
 
 
 class Link(NamedTuple):
-    """A file and the one that it hangs by."""
+    """A file and the one that links it to those before it."""
 
     file: int
     of: int | None
@@ -59,23 +60,23 @@ class Duplicates:
         index: Fingerprints of all files that could be read.
         broken: Files that could not, and why.
         unsupported: Files that no family reads, with a digest of their tensors.
-        families: Of each family its groups of copies, of each of these its files, by number; a file
-            without kin is a family alone. Each hangs by one that comes before it.
+        lineages: Of each lineage its networks, of each of these its files, by number; a file that
+            has no kin is a lineage of its own. Each is linked to one that comes before it.
     """
 
     index: Index
     broken: Mapping[str, str]
     unsupported: Mapping[str, str]
-    families: Sequence[Sequence[Sequence[Link]]]
+    lineages: Sequence[Sequence[Sequence[Link]]]
 
     @property
     def groups(self) -> list[list[int]]:
         """Files of each network."""
-        return [[link.file for link in group] for family in self.families for group in family]
+        return [[link.file for link in net] for lineage in self.lineages for net in lineage]
 
     @property
     def order(self) -> list[int]:
-        """Numbers of all files, families and groups together."""
+        """Numbers of all files, lineages and networks together."""
         return [file for group in self.groups for file in group]
 
     @property
@@ -84,14 +85,14 @@ class Duplicates:
         return copies_by_digest(self.unsupported)
 
     def counts(self) -> dict[str, int]:
-        """How many files, networks and families there are, and how many files are copies of one."""
-        links = [link for family in self.families for group in family for link in group]
+        """How many files, networks and lineages there are, and how many files are copies of one."""
+        links = [link for lineage in self.lineages for net in lineage for link in net]
         return {
             "files": len(links),
-            "networks": sum(len(family) for family in self.families),
-            "families": len(self.families),
+            "networks": sum(len(lineage) for lineage in self.lineages),
+            "lineages": len(self.lineages),
             "copies": sum(link.copy for link in links),
-            "kin": sum(link.of is not None and not link.copy for link in links),
+            "related": sum(link.of is not None and not link.copy for link in links),
             "unsupported": len(self.unsupported),
         }
 
@@ -99,28 +100,30 @@ class Duplicates:
         """A row for each file, in `order`.
 
         Args:
-            least: Only families of so many files or more.
+            least: Only lineages of this many files or more.
         """
         rows: list[Row] = []
-        index, number = self.index, 0
-        for family_number, family in enumerate(self.families):
-            wanted = sum(map(len, family)) >= least
-            for group in family:
-                for link in group if wanted else ():
-                    kind = Kinship.COPY if link.copy else Kinship.KIN
+        index, network = self.index, 0
+        for number, lineage in enumerate(self.lineages, start=1):
+            wanted = sum(map(len, lineage)) >= least
+            for links in lineage:
+                network += 1
+                for link in links if wanted else ():
+                    relation = None
+                    if link.of is not None:
+                        relation = Kinship.COPY if link.copy else Kinship.KIN
                     rows.append(
                         Row(
                             index.paths[link.file],
-                            family_number,
                             number,
-                            Kinship.STRANGER if link.of is None else kind,
+                            network,
+                            relation,
                             None if link.of is None else index.paths[link.of],
                             link.distance,
                             index.shapes[link.file],
                             index.dtypes[link.file],
                         )
                     )
-                number += 1
         return rows
 
     def matrix(self, files: Sequence[int]) -> Float[np.ndarray, "n n"]:
@@ -132,7 +135,7 @@ class Duplicates:
             rows = np.array([row_of[int(file)] for file in members[here]], dtype=int)
             for row, number in zip(rows, here, strict=True):
                 parts = stack.between(np.full(len(here), number), here)
-                found[row, rows] = summaries(parts)[2]
+                found[row, rows] = summaries(parts)[1]
         return found
 
 
@@ -169,8 +172,8 @@ def group_copies(
     """
     index = prints if isinstance(prints, Index) else Index.of(prints)
     edges = _between_files(index, forest or index.forest())
-    families = _families(len(index), edges)
-    return Duplicates(index, dict(broken or {}), dict(unsupported or {}), families)
+    lineages = _lineages(len(index), edges)
+    return Duplicates(index, dict(broken or {}), dict(unsupported or {}), lineages)
 
 
 def linked(count: int, pairs: Iterable[tuple[int, int]]) -> list[list[int]]:
@@ -218,14 +221,14 @@ def _between_files(index: Index, forest: Forest) -> _Edges:
     return edges
 
 
-def _families(count: int, edges: _Edges) -> list[list[list[Link]]]:
+def _lineages(count: int, edges: _Edges) -> list[list[list[Link]]]:
     """Walk each tree from its first file, all copies of a network before what is only near."""
     seen = np.zeros(count, dtype=bool)
-    families = []
+    lineages = []
     for start in range(count):
         if seen[start]:
             continue
-        family = []
+        lineage = []
         entries = deque([Link(start, None, None, False)])
         while entries:
             group: list[Link] = []
@@ -238,6 +241,6 @@ def _families(count: int, edges: _Edges) -> list[list[list[Link]]]:
                     if not seen[other]:  # a tree: nothing is met twice
                         where = copies if copy else entries
                         where.append(Link(other, file, distance, copy))
-            family.append(group)
-        families.append(family)
-    return families
+            lineage.append(group)
+        lineages.append(lineage)
+    return lineages

@@ -2,7 +2,7 @@
 
 Ten thousand fine-tunes of one network are 50 million pairs of kin, and 9,999 edges of a tree. An
 edge of copies counts as shorter than any other; so the trees are the families, what copies link is
-one network, and each fingerprint hangs by its nearest link.
+one network, and each fingerprint is linked to the nearest of the others.
 
 The forest of old and new fingerprints is that of the old forest's edges and of all new pairs, so
 what was compared once is not compared again. A tree that lost a fingerprint may fall apart or hang

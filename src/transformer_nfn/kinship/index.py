@@ -44,7 +44,7 @@ class SketchShelf(NamedTuple):
 
 
 class Neighbour(NamedTuple):
-    """A file near another: its number, root mean square distance, and what it is to it."""
+    """A file near another: its number, median distance of the parts, and what it is to it."""
 
     file: int
     distance: float

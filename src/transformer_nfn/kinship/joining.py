@@ -1,9 +1,10 @@
 """All pairs of kin among many fingerprints of one shape, exactly, at about a nanosecond a pair.
 
-Kin are near in the median of their parts, so in half of them at least, and so in one at least of
-any larger half. In such a part |f - f'| is at most NEAR times the mean of |f| and |f'|, which needs
-a cosine of 1 - NEAR²/2 or more. Strangers reach that in one pair of some 100,000: a product in
-float32 and its largest entry by row leave few candidates, whose distances are then taken in full.
+Kin are near in the median of their parts, that is in at least half of them. Of any choice of more
+than half of the parts at least one is therefore near. In such a part |f - f'| is at most NEAR times
+the mean of |f| and |f'|, which needs a cosine of 1 - NEAR²/2 or more. Strangers reach that in one
+pair of some 100,000: a product in float32 and its largest entry by row leave few candidates, whose
+distances are then taken in full.
 """
 
 import os
@@ -127,7 +128,7 @@ def _block(
             judged = stack.judge(first, second)
             kin = judged.kin
             if kin.any():
-                found.append(Links(first[kin], second[kin], judged.rms[kin], judged.copies[kin]))
+                found.append(Links(first[kin], second[kin], judged.median[kin], judged.copies[kin]))
     return Block(pairs_before(end, begin), Links.joined(found))
 
 

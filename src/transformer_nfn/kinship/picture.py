@@ -17,7 +17,7 @@ _TEXT: Any = {"text.usetex": False}
 
 
 def plot_kin(found: Duplicates, path: Path, name: Callable[[str], str] = str) -> None:
-    """Draw the distances within the largest families, and of all files to those they hang by.
+    """Draw the distances within the largest lineages, and of all files to those they are linked to.
 
     Args:
         found: Whose kin.
@@ -36,9 +36,9 @@ def _draw_kin(found: Duplicates, path: Path, name: Callable[[str], str]) -> None
 
     shown = found.order
     if len(shown) > _FILES:
-        families = sorted(found.families, key=lambda family: -sum(map(len, family)))
-        kin = [family for family in families if sum(map(len, family)) > 1] or families
-        shown = [link.file for family in kin for group in family for link in group][:_FILES]
+        lineages = sorted(found.lineages, key=lambda lineage: -sum(map(len, lineage)))
+        kin = [lineage for lineage in lineages if sum(map(len, lineage)) > 1] or lineages
+        shown = [link.file for lineage in kin for group in lineage for link in group][:_FILES]
     side = min(4 + 0.25 * len(shown), 12)
     figure = Figure(figsize=(2 + 1.5 * side, side), layout="constrained")
     heat, links = figure.subplots(1, 2, width_ratios=[2, 1])
@@ -53,9 +53,9 @@ def _draw_kin(found: Duplicates, path: Path, name: Callable[[str], str]) -> None
         heat.set_xticks(range(len(names)), names, rotation=90, fontsize=7)
         heat.set_yticks(range(len(names)), names, fontsize=7)
     else:
-        heat.set_xlabel("files, families together")
+        heat.set_xlabel("files, lineages together")
     some = (
-        "" if len(shown) == len(found.index) else f" of {len(shown)} files in the largest families"
+        "" if len(shown) == len(found.index) else f" of {len(shown)} files in the largest lineages"
     )
     heat.set_title(f"median distance of the parts{some}", fontsize=9)
     figure.colorbar(image, ax=heat, label="log10 of the distance; grey: other shape", shrink=0.8)
@@ -64,10 +64,10 @@ def _draw_kin(found: Duplicates, path: Path, name: Callable[[str], str]) -> None
 
 
 def _plot_links(found: Duplicates, axes: Any) -> None:
-    """How far files are from those they hang by: copies lie apart from all others."""
-    kin = [link for family in found.families for group in family for link in group]
+    """How far files are from those they are linked to: copies lie apart from all others."""
+    kin = [link for lineage in found.lineages for group in lineage for link in group]
     bins = np.linspace(-7, 0.3, 60)
-    for copy, label in ((True, "copies"), (False, "kin")):
+    for copy, label in ((True, "copies"), (False, "related")):
         far = [link.distance for link in kin if link.distance is not None and link.copy is copy]
         sizes = np.log10(np.maximum(far, 1e-7))
         axes.hist(sizes, bins=bins, label=f"{len(far)} {label}", alpha=0.7)
@@ -86,5 +86,5 @@ def _plot_links(found: Duplicates, axes: Any) -> None:
         axes.set_yscale("log")
     axes.set_xlabel("log10 of the distance; dotted: the most that is a copy's")
     axes.set_ylabel("files")
-    axes.set_title(f"{len(kin)} files, {len(found.families)} families", fontsize=9)
+    axes.set_title(f"{len(kin)} files, {len(found.lineages)} lineages", fontsize=9)
     axes.legend(fontsize=8, loc="upper right")  # not the best place, which takes time to find

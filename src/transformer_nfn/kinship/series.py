@@ -76,7 +76,7 @@ def audit_series(prints: Sequence[Fingerprint]) -> Audit:
     foreign = _outsiders(prints, rest, usual)
     steps = []
     for number, one in enumerate(prints):
-        size = moved[number - 1].rms if number else inf
+        size = moved[number - 1].median if number else inf
         far = size if isfinite(size) else None
         if number in copies:
             steps.append(Step(one.path, far, "duplicate", prints[copies[number]].path))
@@ -86,11 +86,12 @@ def audit_series(prints: Sequence[Fingerprint]) -> Audit:
 
 
 def _usual(moved: Sequence[Distance]) -> float:
-    sizes = [one.rms for one in moved if one.kinship is not Kinship.COPY and np.isfinite(one.rms)]
+    steps = [one for one in moved if one.kinship is not Kinship.COPY]
+    sizes = [one.median for one in steps if np.isfinite(one.median)]
     if sizes:
         return float(np.median(sizes))
     # Small steps in a coarse dtype are all within a copy's limit; exact copies are no steps.
-    return float(np.median([one.rms for one in moved if 0 < one.rms < np.inf] or [0.0]))
+    return float(np.median([one.median for one in moved if 0 < one.median < np.inf] or [0.0]))
 
 
 def _copies(prints: Sequence[Fingerprint], usual: float) -> dict[int, int]:
@@ -110,7 +111,7 @@ def _outsiders(
         (i, j)
         for i in range(len(rest))
         for j in range(i + 1, min(i + 1 + AHEAD, len(rest)))
-        if distance(prints[rest[i]], prints[rest[j]]).rms <= FAR * usual
+        if distance(prints[rest[i]], prints[rest[j]]).median <= FAR * usual
     ]
     main = max(linked(len(rest), pairs), key=lambda members: len(members))
     shape = prints[rest[main[0]]].shape

@@ -1,4 +1,4 @@
-"""Who hangs by whom, as a tree: text for Graphviz or Mermaid, or a picture."""
+"""How files are related, as a tree: text for Graphviz or Mermaid, or a picture."""
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -14,7 +14,7 @@ _DRAWN = 300
 
 
 class Branch(NamedTuple):
-    """A file of a family of several: its number and place, and the file it hangs by."""
+    """A file of a lineage of several: its number and place, and the file it is linked to."""
 
     file: int
     depth: int
@@ -22,9 +22,9 @@ class Branch(NamedTuple):
 
 
 def branches(found: Duplicates) -> Iterator[Branch]:
-    """The files of all families of several, each below the one it hangs by."""
-    for family in found.families:
-        links = [link for group in family for link in group]
+    """The files of all lineages of several, each below the one it is linked to."""
+    for lineage in found.lineages:
+        links = [link for group in lineage for link in group]
         below: dict[int | None, list[Link]] = {}
         for link in links:
             below.setdefault(link.of, []).append(link)
@@ -107,5 +107,5 @@ def _draw(found: Duplicates, path: Path, name: Callable[[str], str]) -> None:
         axes.set_xlim(-0.2, max((branch.depth for branch in shown), default=0) + 3)
         axes.axis("off")
         more = "" if len(shown) == len(every) else f"; the first {len(shown)} of {len(every)}"
-        axes.set_title(f"files that have kin, and how far they are from them{more}", fontsize=9)
+        axes.set_title(f"related files, and how far they are apart{more}", fontsize=9)
         figure.savefig(path, dpi=150)

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import torch
 from pydantic import BaseModel, ValidationError
 from safetensors import SafetensorError, safe_open
-from safetensors.torch import save_file
+from safetensors.torch import save
 
 from transformer_nfn.models.config import NFNConfig
 from transformer_nfn.models.exam import Exam, ExamConfig
@@ -101,9 +101,9 @@ def save_model(model: WeightModel, path: str | Path) -> None:
     metadata = {"format": FORMAT, "kind": kind, "config": model.config.model_dump_json()}
     tensors = {name: tensor.contiguous() for name, tensor in model.state_dict().items()}
     descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    os.close(descriptor)
     try:
-        save_file(tensors, temporary, metadata)
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(save(tensors, metadata))
         os.replace(temporary, path)
     except BaseException:
         os.unlink(temporary)

@@ -153,7 +153,7 @@ class Layout:
         if left := [name for name in self._numbers(state, prefix) if name not in read]:
             raise ShapeError(
                 f"{left[0]!r} belongs to a block, and the layout does not say what it is; "
-                f"declare such a block yourself (docs/blocks.md)"
+                f"declare such a block yourself (docs/understand/blocks.md)"
             )
 
 

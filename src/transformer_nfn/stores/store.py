@@ -17,6 +17,8 @@ from transformer_nfn.stores.retries import patiently
 #: file that is visible half-written, and caches, jupyter, zip and http drop ``mode`` altogether.
 CREATE_ONLY = {"s3", "s3a", "gs", "gcs", "az", "abfs", "abfss", "memory"}
 
+#: Our extras that bring the packages of some protocols.
+_EXTRAS = {"s3": "s3", "s3a": "s3", "hf": "hub"}
 #: Bytes of a part of an upload to S3; what is shorter than two of them is one request. Large, since
 #: all servers that we tried create a file once by one request, and none surely in parts.
 PART = 2**28
@@ -57,9 +59,9 @@ class Store:
         try:
             fs, path = url_to_fs(url, **options)
         except ImportError as error:
-            raise UnreachableError(
-                f"{url}: {error}; for S3 `pip install 'transformer-nfn[s3]'`"
-            ) from None
+            extra = _EXTRAS.get(split_protocol(url)[0] or "")
+            what = f"'transformer-nfn[{extra}]'" if extra else "the package that it names"
+            raise UnreachableError(f"{url}: {error}; `pip install {what}`") from None
         except ValueError as error:  # a protocol that nobody knows, or a URL that is none
             raise UnreachableError(f"{url}: {error}; see the page on stores for URLs") from None
         return Store(fs), path.rstrip("/")

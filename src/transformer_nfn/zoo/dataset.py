@@ -12,6 +12,7 @@ import numpy as np
 import pyarrow as pa  # type: ignore[import-untyped]
 import pyarrow.compute as pc  # type: ignore[import-untyped]
 import torch
+from pydantic import ValidationError
 
 from transformer_nfn.jobs import DamagedError, ShardFolder
 from transformer_nfn.space import NetBatch
@@ -27,8 +28,9 @@ from transformer_nfn.zoo.format.schema import (
     weight_matrix,
 )
 from transformer_nfn.zoo.nets import NetShape
+from transformer_nfn.zoo.recipe import RECIPES, Recipe
 
-__all__ = ["CachedRows", "NetShape", "Rows", "Zoo", "ok"]
+__all__ = ["RECIPES", "CachedRows", "NetShape", "Recipe", "Rows", "StoreError", "Zoo", "ok"]
 
 #: The filter that everything but a look at failures wants.
 ok = pc.field("status") == "ok"
@@ -68,6 +70,20 @@ class Zoo:
         made_from = self.description.get("recipe", self.description.get("source", {}))
         name = made_from.get("name")
         return name if isinstance(name, str) else None
+
+    @cached_property
+    def recipe(self) -> Recipe | None:
+        """What it is built from; None for an imported zoo.
+
+        Raises:
+            StoreError: If zoo.json holds no valid recipe.
+        """
+        if "recipe" not in self.description:
+            return None
+        try:  # how many runs were asked for is not kept
+            return Recipe.model_validate({**self.description["recipe"], "runs": 1})
+        except ValidationError as error:
+            raise StoreError(f"{self.url}: zoo.json holds no valid recipe: {error}") from None
 
     def names(self) -> list[str]:
         """The committed shards, sorted.

@@ -231,9 +231,9 @@ def test_families_hold_kin_of_other_depths_and_heavy_fine_tunes(tmp_path: Path) 
     assert found.counts() == {
         "files": 4,
         "networks": 4,
-        "families": 2,
+        "lineages": 2,
         "copies": 0,
-        "kin": 2,
+        "related": 2,
         "unsupported": 0,
     }
     names = [index.paths[near.file][-1] for near in index.nearest(prints[0], 3)]

@@ -24,10 +24,10 @@ class Cell(BaseModel):
         model: Its name in `MODELS`.
         split: 0 to 4; also the seed of the model.
         checkpoints: Which rows of a run count.
-        runs: Only the first so many runs; all if None.
+        runs: Only the first N runs; all if None.
         augment: Add to every set a copy moved by the group, matrices uniform in ±augment.
         threshold: Leave rows below this accuracy out, in training too.
-        train_runs: Train and validate on those of the zoo's first so many runs that are on these
+        train_runs: Train and validate on those of the zoo's first N runs that are on these
             sides of the split, as if no other had been built; test on the whole zoo's test runs,
             so that sizes compare on the same rows. All if None.
         test_zoo: Test on all rows of this other zoo instead of the split's test runs.

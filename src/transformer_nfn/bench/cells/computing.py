@@ -18,6 +18,7 @@ import torch
 
 from transformer_nfn.bench.cells.cell import Cell
 from transformer_nfn.bench.cells.cost import measured
+from transformer_nfn.bench.cells.enough import check_enough
 from transformer_nfn.bench.cells.readable import check_readable
 from transformer_nfn.bench.cells.record import read_record
 from transformer_nfn.bench.data.examples import Examples
@@ -33,7 +34,7 @@ from transformer_nfn.bench.data.splits import check_across, check_split
 from transformer_nfn.bench.errors import BenchError
 from transformer_nfn.bench.kendall import kendall_tau
 from transformer_nfn.bench.predictors.predictor import Step
-from transformer_nfn.bench.predictors.registry import MODELS, model_named
+from transformer_nfn.bench.predictors.registry import MODELS, check_installed, model_named
 from transformer_nfn.bench.predictors.saved import is_saved, save_predictor
 from transformer_nfn.group import MatrixSampler, conditioned, random_element, uniform
 from transformer_nfn.jobs import DamagedError, ShardFolder
@@ -205,9 +206,23 @@ def finished_cells(out: str | Path) -> list[Finished]:
     Raises:
         BenchError: If a cell is damaged.
     """
-    folder = ShardFolder(cells_url(out))
+    return [cell for cell in read_cells(out) if is_current(cell)]
+
+
+def is_current(cell: Finished) -> bool:
+    """Whether a cell is of a model that is known here, with the settings that it has now."""
+    record, kind = cell.record, MODELS.get(cell.record["model"])
     # As a record has them, from JSON.
-    current = {n: json.loads(json.dumps(dict(kind.settings))) for n, kind in MODELS.items()}
+    return kind is not None and json.loads(json.dumps(dict(kind.settings))) == record["settings"]
+
+
+def read_cells(out: str | Path) -> list[Finished]:
+    """All cells of a benchmark, sorted by name, of whatever models.
+
+    Raises:
+        BenchError: If a cell is damaged.
+    """
+    folder = ShardFolder(cells_url(out))
     read = []
     for name in sorted(folder.names()):
         try:
@@ -217,8 +232,7 @@ def finished_cells(out: str | Path) -> list[Finished]:
             raise BenchError(
                 f"cell {name} of {out} cannot be read ({error}): delete it, and run again"
             ) from None
-        if current.get(record["model"]) == record["settings"]:
-            read.append(Finished(record, table))
+        read.append(Finished(record, table))
     return read
 
 
@@ -232,6 +246,8 @@ def fit_and_save(
     """
     if folder.exists() and not is_saved(folder):
         raise BenchError(f"{folder} exists and holds no model: choose another name")
+    check_installed([cell.model])
+    check_enough([cell])
     with tempfile.TemporaryDirectory() as out:
         record = run_cell(CellJob(cell, "fit", out, device, keep_model=True), watch)
         folder.parent.mkdir(parents=True, exist_ok=True)

@@ -7,7 +7,7 @@ from transformer_nfn.bench.cells.cell import Cell
 from transformer_nfn.bench.cells.readable import is_readable
 from transformer_nfn.bench.data.loading import Checkpoints, load_examples, thresholds
 from transformer_nfn.bench.errors import BenchError
-from transformer_nfn.bench.predictors.registry import MAIN
+from transformer_nfn.bench.predictors.registry import main_models
 from transformer_nfn.zoo.dataset import Zoo
 
 Experiment = Literal[
@@ -32,7 +32,7 @@ COMPONENTS = (
 )
 #: Predictions that do not read the weights cannot change under the group, nor can what reads the
 #: function only.
-AUGMENTED = (*(n for n in MAIN if n not in ("hyperparameters", "exam")), "nfn-balanced")
+_NOT_AUGMENTED = ("hyperparameters", "exam")
 
 
 def experiment_cells(
@@ -53,7 +53,7 @@ def experiment_cells(
         models: Their names; all that belong to the experiment if None.
         splits: Which of the five.
         checkpoints: Which rows of a run count.
-        runs: Only the first so many runs.
+        runs: Only the first N runs.
         test_zoo: The zoo that models of "across" are tested on.
 
     Raises:
@@ -85,16 +85,16 @@ def default_models(
     """The models that an experiment compares."""
     if test_zoo is not None:
         trained, tested = Zoo(zoo).shape, Zoo(test_zoo).shape
-        return tuple(model for model in MAIN if is_readable(model, trained, tested))
+        return tuple(model for model in main_models() if is_readable(model, trained, tested))
     if experiment == "channels":
         return CHANNELS
     if experiment == "ranks":
         return RANKS
     if experiment == "augmentation":
-        return AUGMENTED
+        return (*(n for n in main_models() if n not in _NOT_AUGMENTED), "nfn-balanced")
     if experiment == "components":
         return COMPONENTS if Zoo(zoo).shape.inputs else _ONLY_BLOCKS
-    return MAIN
+    return main_models()
 
 
 def retrained(zoo: str, checkpoints: Checkpoints, runs: int | None) -> list[float]:

@@ -28,8 +28,8 @@ def estimate_seconds(
     """CPU seconds of each cell on one core.
 
     From finished cells of the same model on the same zoo, scaled by rows; else from a short fit:
-    some batches of a neural model, the first trees of a boosted one, the first steps of an exam.
-    Where trees stop early, it is the most that they can cost.
+    some batches of a neural model, the first trees of a boosted one, the first steps of an exam,
+    a few rows of a model of one's own. Where trees stop early, it is the most that they can cost.
 
     Args:
         cells: What is to be computed.
@@ -68,8 +68,12 @@ def _calibrated(model: str, tokens: int, divided: Divided) -> float:
         with measured() as cost:
             predictor.fit(part, held_out)
         return cost.cpu_seconds * epochs * len(train) / len(part)
+    if not isinstance(predictor, TreePredictor | ExamPredictor):  # a user's own
+        part = train.take(np.arange(min(_ROWS, len(train))))
+        with measured() as cost:
+            predictor.fit(part, validation)
+        return cost.cpu_seconds * len(train) / len(part)
     # What comes before the first tree or step is paid once.
-    assert isinstance(predictor, TreePredictor | ExamPredictor)
     what = "rounds" if isinstance(predictor, TreePredictor) else "steps"
     settings: Any = predictor.settings
     costs = []

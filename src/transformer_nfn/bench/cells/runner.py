@@ -7,6 +7,8 @@ from typing import Any
 
 from transformer_nfn.bench.cells.cell import Cell
 from transformer_nfn.bench.cells.computing import CellJob, WatchCell, cells_url, run_cell
+from transformer_nfn.bench.cells.enough import check_enough
+from transformer_nfn.bench.predictors.registry import check_installed
 from transformer_nfn.jobs import Done, Executor, Failed, ShardFolder
 
 
@@ -18,6 +20,9 @@ class Bench:
         out: The folder of the results, on a disk that all workers share.
         device: Where neural models are trained.
         keep_models: Save every fitted model as well.
+
+    Raises:
+        BenchError: If a zoo has too few runs for a cell, or a package is missing: before any work.
     """
 
     def __init__(
@@ -37,6 +42,9 @@ class Bench:
             for name, cell in named.items()
             if f"{name}.parquet" not in there
         ]
+        missing = [job.cell for job in self.jobs]
+        check_enough(missing)
+        check_installed(cell.model for cell in missing)
 
     def run(
         self,

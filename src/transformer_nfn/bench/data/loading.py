@@ -71,7 +71,7 @@ def load_examples(url: str, checkpoints: Checkpoints, runs: int | None) -> Examp
     Args:
         url: The zoo's folder.
         checkpoints: Which rows of a run.
-        runs: Only the first so many runs of the recipe; all if None.
+        runs: Only the first N runs of the recipe; all if None.
 
     Raises:
         BenchError: If none are left.
@@ -104,6 +104,12 @@ def _digest(url: str, names: tuple[str, ...], checkpoints: Checkpoints, runs: in
     return hashlib.sha256("".join(digests).encode()).hexdigest()
 
 
+def chosen_table(url: str, checkpoints: Checkpoints, runs: int | None) -> pa.Table:
+    """The columns of the rows that count, without their weights."""
+    cached, rows = _chosen(url, checkpoints, runs)
+    return cached.table.take(rows)
+
+
 def _chosen(url: str, checkpoints: Checkpoints, runs: int | None) -> tuple[CachedRows, np.ndarray]:
     cached = Zoo(url).cached()
     rows = chosen_checkpoints(cached.table, checkpoints)
@@ -126,7 +132,7 @@ def divide(url: str, examples: Examples, number: int) -> Divided:
 
 
 def thinned(divided: Divided, runs: int) -> Divided:
-    """A split as the first so many runs of the zoo have it, but with all of its test rows."""
+    """A split as the first N runs of the zoo have it, but with all of its test rows."""
     train, validation = (
         side.take(side.column("run") < runs) for side in (divided.train, divided.validation)
     )

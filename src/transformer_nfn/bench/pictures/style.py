@@ -56,6 +56,7 @@ LOOKS = {
     "control": Look("controls", "#4d4d4d", "s"),
     "ours": Look("ours", "#009e73", "P"),
     "variant": Look("variants of its model", "#882255", "^"),
+    "own": Look("your own", "#8a6d00", "v"),
 }
 
 

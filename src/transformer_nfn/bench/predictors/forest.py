@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float32, Float64, Int64
 from safetensors import SafetensorError, safe_open
-from safetensors.numpy import save_file
+from safetensors.numpy import save
 
 from transformer_nfn.bench.errors import BenchError
 
@@ -91,7 +91,7 @@ class Forest:
         """Write one safetensors file, under a temporary name first."""
         arrays = {field.name: getattr(self, field.name) for field in fields(self)}
         making = path.with_name(f".{path.name}.{os.getpid()}")
-        save_file(arrays, making, {"format": FORMAT, **metadata})
+        making.write_bytes(save(arrays, {"format": FORMAT, **metadata}))
         os.replace(making, path)
 
     @staticmethod

@@ -6,7 +6,7 @@ from typing import Literal, NamedTuple
 import numpy as np
 from jaxtyping import Float32, Float64
 from safetensors import SafetensorError
-from safetensors.numpy import load_file, save_file
+from safetensors.numpy import load_file, save
 
 from transformer_nfn.bench.data.examples import Examples
 from transformer_nfn.bench.errors import BenchError
@@ -57,11 +57,8 @@ class Guard(NamedTuple):
 
     def save(self, folder: Path) -> None:
         """Write it beside a model."""
-        save_file(
-            {"low": self.low, "high": self.high},
-            folder / _FILE,
-            {"features": self.features, "limit": repr(self.limit)},
-        )
+        described = {"features": self.features, "limit": repr(self.limit)}
+        (folder / _FILE).write_bytes(save({"low": self.low, "high": self.high}, described))
 
     @staticmethod
     def load(folder: Path, features: Literal["invariants", "statistics"], limit: float) -> "Guard":

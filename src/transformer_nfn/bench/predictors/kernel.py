@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 from jaxtyping import Float, Float64
 from safetensors import SafetensorError
-from safetensors.numpy import load_file, save_file
+from safetensors.numpy import load_file, save
 
 from transformer_nfn.bench.errors import BenchError
 from transformer_nfn.bench.kendall import kendall_tau
@@ -77,7 +77,8 @@ class KernelRegression:
 
     def save(self, path: Path) -> None:
         """Write all arrays into one file."""
-        save_file({f.name: np.ascontiguousarray(getattr(self, f.name)) for f in fields(self)}, path)
+        arrays = {f.name: np.ascontiguousarray(getattr(self, f.name)) for f in fields(self)}
+        path.write_bytes(save(arrays))
 
     @staticmethod
     def load(path: Path) -> "KernelRegression":

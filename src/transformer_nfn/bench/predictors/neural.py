@@ -12,7 +12,7 @@ import torch
 from jaxtyping import Float64
 from pydantic import BaseModel, ConfigDict, Field
 from safetensors import SafetensorError, safe_open
-from safetensors.torch import save_file
+from safetensors.torch import save
 from torch import Tensor, nn
 from torch.nn import functional as F
 
@@ -216,11 +216,8 @@ class _Progress:
             "seconds": self.seconds,
         }
         temporary = path.with_suffix(".writing")
-        save_file(
-            {n: t.contiguous() for n, t in tensors.items()},
-            temporary,
-            {"figures": json.dumps(figures)},
-        )
+        alone = {n: t.contiguous() for n, t in tensors.items()}
+        temporary.write_bytes(save(alone, {"figures": json.dumps(figures)}))
         temporary.replace(path)
 
     def _read(self, path: Path) -> None:

@@ -1,7 +1,10 @@
 """The models of the benchmark, by name."""
 
-from collections.abc import Callable, Mapping
+import json
+import re
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
+from importlib.util import find_spec
 from typing import Any, Literal
 
 from transformer_nfn.bench.errors import BenchError
@@ -34,19 +37,21 @@ class Kind:
     Attributes:
         title: In tables.
         what: In one sentence.
-        origin: The paper's own model, one of its baselines, a control, ours, or a variant of the
-            paper's model.
+        origin: The paper's own model, one of its baselines, a control, ours, a variant of the
+            paper's model, or a user's own, see `register_predictor`.
         invariant: Whether the paper's group leaves its predictions as they are, by construction.
         settings: All that determines a fit, beside data and seed; part of a cell's identity.
         make: From the settings, a seed, the tokens of a net's input, and a device.
+        needs: Packages of the extra `bench` that a fit imports.
     """
 
     title: str
     what: str
-    origin: Literal["published", "baseline", "control", "ours", "variant"]
+    origin: Literal["published", "baseline", "control", "ours", "variant", "own"]
     invariant: bool
     settings: Mapping[str, Any]
     make: Callable[..., Predictor]
+    needs: tuple[str, ...] = ()
 
     def predictor(self, *, seed: int, tokens: int, device: str = "cpu") -> Predictor:
         """One that is not fitted yet."""
@@ -142,7 +147,8 @@ def _paper_trees(library: str, title: str) -> Kind:
         "settings": PRESETS["appendix"].model_dump(),
     }
     what = f"{title} on all weights in one row, with the paper's settings"
-    return Kind(title, what, "baseline", False, settings, _trees)
+    needs = ("sklearn",) if library == "forest" else (library,)
+    return Kind(title, what, "baseline", False, settings, _trees, needs)
 
 
 def _control(features: str, title: str, what: str, invariant: bool) -> Kind:
@@ -151,7 +157,7 @@ def _control(features: str, title: str, what: str, invariant: bool) -> Kind:
         "features": features,
         "settings": PRESETS["strong"].model_dump(),
     }
-    return Kind(title, what, "control", invariant, settings, _trees)
+    return Kind(title, what, "control", invariant, settings, _trees, ("lightgbm",))
 
 
 def _variant(title: str, what: str, **settings: Any) -> Kind:
@@ -239,6 +245,7 @@ MODELS: dict[str, Kind] = {
         True,
         ExamSettings().model_dump(),
         _exam,
+        ("lightgbm",),
     ),
     "exam-invariants": Kind(
         "Exam and invariants",
@@ -247,6 +254,7 @@ MODELS: dict[str, Kind] = {
         True,
         ExamSettings(beside=("invariants",)).model_dump(),
         _exam,
+        ("lightgbm",),
     ),
     "nfn-3": _channels(3),
     "nfn-3-3": _channels(3, 3),
@@ -263,8 +271,65 @@ MODELS: dict[str, Kind] = {
     "nfn-encoder-embedding": _parts("encoder", "embedding"),
     "nfn-balanced": _variant("Transformer-NFN, balanced", "reads balanced heads", balanced=True),
 }
-#: What the main tables compare.
-MAIN = tuple(name for name, kind in MODELS.items() if kind.origin != "variant")
+_NAME = re.compile(r"[a-z0-9][a-z0-9-]*")
+
+
+def main_models() -> tuple[str, ...]:
+    """What the main tables compare: all but the variants of the paper's model."""
+    return tuple(name for name, kind in MODELS.items() if kind.origin != "variant")
+
+
+def register_predictor(name: str, kind: Kind) -> None:
+    """Let the benchmark compute a model of one's own and show it in its reports.
+
+    It is known to this process alone: cells of it run in this process, not on Ray, and a report
+    without it leaves its cells out and says so. Of two calls with one name the later counts.
+
+    Args:
+        name: Small letters, digits and hyphens.
+        kind: With the origin "own", and settings that can be written as JSON. A change of the
+            model has to change them, or finished cells of the older one are taken for its own.
+
+    Raises:
+        BenchError: If the name is none or one of ours, or the settings are no JSON.
+
+    Example:
+        >>> from transformer_nfn.bench.predictors.trees import TreePredictor
+        >>> def make(*, seed, tokens, device, leaves):
+        ...     settings = TreeSettings(max_leaves=leaves, min_rows=5)
+        ...     return TreePredictor("forest", "statistics", settings, seed)
+        >>> kind = Kind("My forest", "few leaves", "own", False, {"leaves": 8}, make)
+        >>> register_predictor("my-forest", kind)
+        >>> "my-forest" in main_models()
+        True
+        >>> del MODELS["my-forest"]
+    """
+    if not _NAME.fullmatch(name):
+        raise BenchError(f"a model's name has small letters, digits and '-', got {name!r}")
+    if kind.origin != "own":
+        raise BenchError(f'the origin of a model of one\'s own is "own", got {kind.origin!r}')
+    if name in MODELS and MODELS[name].origin != "own":
+        raise BenchError(f"{name!r} is a model of the benchmark: choose another name")
+    try:
+        json.dumps(dict(kind.settings))
+    except (TypeError, ValueError) as error:
+        raise BenchError(f"the settings of {name!r} cannot be written as JSON: {error}") from None
+    MODELS[name] = kind
+
+
+def check_installed(models: Iterable[str]) -> None:
+    """Refuse models whose packages are missing, before the first fit.
+
+    Raises:
+        BenchError: If one is, saying what to install.
+    """
+    for name in dict.fromkeys(models):
+        for package in model_named(name).needs:
+            if find_spec(package) is None:
+                raise BenchError(
+                    f"{name} needs {package}: `pip install 'transformer-nfn[bench]'`, or leave it "
+                    "out with --models"
+                )
 
 
 def model_named(name: str) -> Kind:

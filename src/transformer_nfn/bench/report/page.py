@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from transformer_nfn.bench.predictors.registry import MAIN
+from transformer_nfn.bench.predictors.registry import MODELS, main_models
 from transformer_nfn.bench.scoring.scores import Comparison
 
 
@@ -53,12 +53,20 @@ class Page:
             if other is not None:
                 options += f" --test-zoo {record['test_folder']}"
             named = models
-            if experiment == "main" and set(comparison.models) - set(MAIN):
+            if experiment == "main" and set(comparison.models) - set(main_models()):
                 named = comparison.models
             if named is not None:
-                options += f" --models {','.join(named)}"
+                options += f" --models {','.join(one for one in named if not _is_own(one))}"
             lines.append(f"tnfn bench run --zoo {name}{options} --out {self._out}")
+        own = [model for model in comparison.models if _is_own(model)]
+        if own:
+            lines.append(f"# {', '.join(own)}: by a program that calls register_predictor")
         return "```sh\n" + "\n".join(lines) + "\n```"
+
+
+def _is_own(model: str) -> bool:
+    """Whether the command line does not know a model; names may also be sizes of a curve."""
+    return model in MODELS and MODELS[model].origin == "own"
 
 
 def _build(zoo: str, runs: Any, track: str, folder: str) -> str:

@@ -4,7 +4,7 @@ import json
 from typing import Any
 
 from transformer_nfn.bench.cells.computing import Finished
-from transformer_nfn.bench.predictors.registry import MAIN, MODELS
+from transformer_nfn.bench.predictors.registry import MODELS, main_models
 from transformer_nfn.bench.scoring.scores import comparisons
 
 #: What a record of results.json says beside its τ; costs only where no rows are left out.
@@ -26,7 +26,7 @@ _COSTS = (
 
 def _results(cells: list[Finished]) -> dict[str, Any]:
     records = []
-    for comparison in comparisons(cells, MAIN):
+    for comparison in comparisons(cells, main_models()):
         for model in comparison.models:
             for bound in comparison.thresholds:
                 taus = comparison.by_split(model, bound)
@@ -58,7 +58,7 @@ def _experiment(record: dict[str, Any]) -> str | None:
     for experiment, field in fields.items():
         if record.get(field) is not None:
             return experiment
-    return None if record["model"] in MAIN else "variants"
+    return None if record["model"] in main_models() else "variants"
 
 
 def _record(

@@ -3,15 +3,16 @@
 from pathlib import Path
 
 from transformer_nfn.bench import pictures
-from transformer_nfn.bench.cells.computing import STRESS_CONDITION, Finished, finished_cells
+from transformer_nfn.bench.cells.computing import STRESS_CONDITION, Finished
 from transformer_nfn.bench.cells.experiments import BOUNDS, CHANNELS, COMPONENTS, RANKS
 from transformer_nfn.bench.errors import BenchError
-from transformer_nfn.bench.predictors.registry import MAIN
+from transformer_nfn.bench.predictors.registry import main_models
+from transformer_nfn.bench.report.choosing import shown_cells
 from transformer_nfn.bench.report.page import Page, file_name, splits_of
 from transformer_nfn.bench.report.results import results_json
 from transformer_nfn.bench.report.sections import across_section, sizes_section
 from transformer_nfn.bench.scoring import tables
-from transformer_nfn.bench.scoring.scores import Comparison, comparisons
+from transformer_nfn.bench.scoring.scores import LEAST_RUNS, Comparison, comparisons
 
 PAGE = "index.md"
 RESULTS = "results.json"
@@ -28,13 +29,11 @@ def write_report(out: str | Path, to: str | Path, notes: str | Path | None = Non
     Raises:
         BenchError: If no cell is finished, or the notes are no text.
     """
-    cells = finished_cells(out)
-    if not cells:
-        raise BenchError(f"{out} has no finished cells yet: `tnfn bench run` computes them")
+    cells, left_out = shown_cells(out)
     home = Path(to)
     home.mkdir(parents=True, exist_ok=True)
     report = _Report(cells, home, Path(out).name)
-    text = report.page("" if notes is None else _read_notes(Path(notes)))
+    text = report.page("" if notes is None else _read_notes(Path(notes)), left_out)
     (home / PAGE).write_text(text, encoding="utf-8")
     (home / RESULTS).write_text(results_json(cells), encoding="utf-8")
     return [home / PAGE, home / RESULTS, *report.drawn]
@@ -53,16 +52,19 @@ class _Report:
     def __init__(self, cells: list[Finished], home: Path, out: str) -> None:
         self._cells, self._page = cells, Page(home, out)
         whole = [cell for cell in cells if cell.record["runs"] is None]
-        self._main = sorted(comparisons(whole, MAIN), key=_place)
+        found = comparisons(whole, main_models()) or comparisons(cells, main_models())
+        # Where cells failed, models may have no split in common.
+        self._main = sorted((one for one in found if one.splits), key=_place)
 
     @property
     def drawn(self) -> list[Path]:
         """The pictures."""
         return self._page.drawn
 
-    def page(self, notes: str) -> str:
+    def page(self, notes: str, left_out: str) -> str:
         """The whole page."""
         parts = [_INTRODUCTION]
+        parts += [left_out] if left_out else []
         if self._main:
             parts += ["## All models at a glance", _GLANCE, tables.overview_table(self._main)]
             parts += ["## Who wins where", *(f"- {tables.winners(c)}" for c in self._main)]
@@ -153,10 +155,11 @@ class _Report:
 
     def _augmentation(self) -> list[str]:
         found: dict[tuple[str, str], dict[str, Comparison]] = {}
-        models = [*MAIN, "nfn-balanced"]
+        models = [*main_models(), "nfn-balanced"]
         for bound in BOUNDS:
             for one in comparisons(self._cells, models, augment=bound):
-                found.setdefault((one.zoo, one.track), {})[f"±{bound:g}"] = one
+                if one.splits:
+                    found.setdefault((one.zoo, one.track), {})[f"±{bound:g}"] = one
         parts = []
         for (zoo, track), by_bound in found.items():
             last = next(reversed(by_bound.values()))
@@ -183,14 +186,17 @@ class _Report:
         bounds = sorted(
             {c.record["threshold"] for c in self._cells if c.record["threshold"] is not None}
         )
-        again = {bound: comparisons(self._cells, MAIN, threshold=bound) for bound in bounds}
+        models = main_models()
+        again = {bound: comparisons(self._cells, models, threshold=bound) for bound in bounds}
         parts = []
-        for original in comparisons(self._cells, MAIN):
+        for original in comparisons(self._cells, models):
             by_threshold = {
                 bound: one
                 for bound, ones in again.items()
                 for one in ones
                 if (one.zoo, one.track) == (original.zoo, original.track)
+                and one.splits
+                and set(one.splits) <= set(original.splits)
             }
             if by_threshold:
                 last = next(iter(by_threshold.values()))
@@ -217,18 +223,20 @@ def _count_runs(comparison: Comparison) -> int:
 _GLANCE = """τ is 1 for a perfect order, 0 by chance. "Independent" is a seed for each run, "shared"
 one start for all runs, as in the paper."""
 
-_INTRODUCTION = """# Predicting accuracy from weights
+_INTRODUCTION = f"""# Predicting accuracy from weights
 
 Each model sees the weights of small trained transformers and predicts their test accuracy; the
 figure is Kendall's τ between prediction and truth on runs it has not seen. Each model is trained
 once for each of five fixed splits, which keep a run's checkpoints, and runs that differ only in an
 L2 up to 1e-6, on one side; a threshold leaves test rows of lower accuracy out. Every run is tested
 in exactly one split. Figures are means over splits; in brackets are 95 % intervals by a bootstrap
-over runs, 1,000 draws. "Ahead" means that the interval of the paired difference excludes 0. Bold is
-best, italics second. The noise ceiling is τ of a perfect predictor: a net's accuracy is known from
-a finite test set. Fits use one thread; seconds are CPU seconds; memory is what a fit or a
-prediction adds to the process. The paper's figures stand beside ours where the same cell exists;
-its zoos have 16,000 runs, all from one seed, and its splits are random over checkpoints.
+over runs, 1,000 draws. "Ahead" means that the interval of the paired difference excludes 0, and is
+not said of fewer than {LEAST_RUNS} test runs, where such intervals are too narrow; each is of one
+pair, whatever the number of models. Bold is the highest mean, italics the second. The noise ceiling
+is τ of a perfect predictor: a net's accuracy is known from a finite test set. Fits use one thread;
+seconds are CPU seconds; memory is what a fit or a prediction adds to the process. The paper's
+figures stand beside ours where the same cell exists; its zoos have 16,000 runs, all from one seed,
+and its splits are random over checkpoints.
 
 `results.json` beside this page has a record for each cell. This page is written by
 `tnfn bench report`."""

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
@@ -19,6 +19,9 @@ from transformer_nfn.bench.kendall import (
 )
 
 DRAWS = 1000
+#: Test runs in all from which on an order is claimed: of two equal models, intervals from fewer
+#: tell one apart more often than in 5 % of the cases.
+LEAST_RUNS = 20
 NONE = Threshold("none", 0.0)
 _SEED = 0
 
@@ -155,6 +158,20 @@ class Comparison:
             other, threshold, "predicted"
         )
         return interval_of(float(mine - its), draws)
+
+    @cached_property
+    def test_runs(self) -> int:
+        """How many runs were tested, in all splits together."""
+        cells = next(iter(self.cells.values()))
+        tested = [cells[split].table.column("run_id").to_pylist() for split in self.splits]
+        return len(set().union(*tested))
+
+    def order(self, model: str, other: str) -> Literal["ahead", "behind", "not told apart"]:
+        """What may be said of two models: an order only where the runs tested show it."""
+        gap = self.difference(model, other)
+        if not gap.excludes_zero or self.test_runs < LEAST_RUNS:
+            return "not told apart"
+        return "ahead" if gap.mean > 0 else "behind"
 
     def change_under_group(self, model: str) -> tuple[float, float]:
         """By how much τ changes under a random group element: in the mean, at most in a split."""

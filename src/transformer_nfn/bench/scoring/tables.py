@@ -12,7 +12,7 @@ from transformer_nfn.bench.scoring.published import (
     COMPONENTS_TABLE,
     published_tau,
 )
-from transformer_nfn.bench.scoring.scores import NONE, Comparison, Interval
+from transformer_nfn.bench.scoring.scores import LEAST_RUNS, NONE, Comparison, Interval
 
 
 def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
@@ -81,14 +81,14 @@ def differences_table(comparison: Comparison) -> str:
         for other in (best, control):
             if other is not None:
                 same = model == other
-                cells.append("" if same else _verdict(comparison.difference(model, other)))
+                cells.append("" if same else _verdict(comparison, model, other))
         rows.append(cells)
     header = ["model", f"against {MODELS[best].title}"]
     return table(header + ["against hyperparameters alone"] * (control is not None), rows)
 
 
-def _verdict(gap: Interval) -> str:
-    word = "not separated" if not gap.excludes_zero else "ahead" if gap.mean > 0 else "behind"
+def _verdict(comparison: Comparison, model: str, other: str) -> str:
+    gap, word = comparison.difference(model, other), comparison.order(model, other)
     return f"{gap.mean:+.3f} [{gap.low:+.3f}, {gap.high:+.3f}], {word}"
 
 
@@ -238,18 +238,21 @@ def _megabytes(value: float | None) -> str:
 
 
 def winners(comparison: Comparison) -> str:
-    """In one sentence who wins, and by how much it is certain."""
+    """In one sentence who wins, as far as the runs tested can tell."""
     best, *others = comparison.ranking()
-    tied = [other for other in others if comparison.difference(best, other).low <= 0]
+    tied = [other for other in others if comparison.order(best, other) != "ahead"]
     sentence = (
         f"**{comparison.zoo}, {comparison.track} starts**: {MODELS[best].title} with τ "
         f"{shown(comparison.tau(best))}"
     )
     if tied:
-        sentence += f", not separated from {', '.join(MODELS[other].title for other in tied)}"
+        named = ", ".join(MODELS[other].title for other in tied)
+        sentence += f", not told apart on this zoo from {named}"
+        if comparison.test_runs < LEAST_RUNS:
+            sentence += f" ({comparison.test_runs} test runs, {LEAST_RUNS} are needed)"
     elif others:
         sentence += ", ahead of all others"
-    if "nfn" in comparison.models and best != "nfn":
+    if best != "nfn" and "nfn" in comparison.models and "nfn" not in tied:
         place = comparison.ranking(NONE).index("nfn") + 1
         gap = comparison.difference(best, "nfn")
         sentence += (

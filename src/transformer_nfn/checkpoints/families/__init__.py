@@ -154,7 +154,7 @@ def nearest(names: Collection[str]) -> str:
                 f" its first block has {len(there)} of the {len(wanted)} matrices of "
                 f"{family.name}{lacks};",
             )
-    return f"{best[1]} a table of your own can be given, see docs/networks.md"
+    return f"{best[1]} a table of your own can be given, see docs/understand/networks.md"
 
 
 def _fitting(families: Iterable[Family], names: Collection[str]) -> list[tuple[Family, str]]:

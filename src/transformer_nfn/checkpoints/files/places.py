@@ -70,7 +70,7 @@ def find_files(path: Place) -> tuple[list[Place], Place | None]:
     if path.is_dir():
         if (path / INDEX).exists() and (path / SINGLE).exists():
             raise CheckpointError(
-                f"{path} has {SINGLE} and {INDEX}; nobody knows which a loader takes, so name one"
+                f"{path} has {SINGLE} and {INDEX}; which one a loader takes is not clear: name one"
             )
         if (path / INDEX).exists():
             return _shards(path / INDEX)

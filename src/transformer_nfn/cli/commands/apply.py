@@ -7,6 +7,7 @@ import typer
 
 from transformer_nfn.cli.checkpoints import ConfigFile, FamilyFile, Options, Source, open_checkpoint
 from transformer_nfn.cli.common import Json, show
+from transformer_nfn.cli.early import check_there
 
 
 def apply(
@@ -24,7 +25,9 @@ def apply(
     family: FamilyFile = None,
     as_json: Json = False,
 ) -> None:
-    """Apply a certificate to the checkpoint it was found for: the result is the other one.
+    """Apply a certificate to a checkpoint.
+
+    It is for the checkpoint it was found for: the result is the other one.
 
     What is no symmetry of the checkpoint is refused, and so is a checkpoint with other bytes or
     settings than those it was found for. With --other-file it may be any, the same tensors in
@@ -32,6 +35,7 @@ def apply(
 
     Example: tnfn apply g.safetensors a.safetensors --out b/
     """
+    check_there(certificate, path, config)
     from transformer_nfn.checkpoints import CheckpointError, Digests
     from transformer_nfn.identity import apply_element, load_certificate, read_terms
 

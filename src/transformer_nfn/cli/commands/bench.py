@@ -16,14 +16,14 @@ from transformer_nfn.cli.commands.benchoptions import (
     TestZoo,
     Zoos,
 )
-from transformer_nfn.cli.common import Json, Ray, hours, interruptible, make_executor, show
-from transformer_nfn.cli.terminal import say, say_json, say_lines, styled
+from transformer_nfn.cli.common import Json, Ray, interruptible, make_executor, show
+from transformer_nfn.cli.early import check_package, check_there, check_zoos
+from transformer_nfn.cli.failures import tell_failures
+from transformer_nfn.cli.help import PlainCommand, command_group
+from transformer_nfn.cli.terminal import say, say_json, styled
+from transformer_nfn.cli.wording import duration
 
-bench_app = typer.Typer(
-    help="Predict the accuracy of networks from their weights: plan, run, report.",
-    no_args_is_help=True,
-    rich_markup_mode=None,
-)
+bench_app = command_group("Compare models that predict accuracy from weights.")
 
 
 def _cells(
@@ -35,6 +35,7 @@ def _cells(
     runs: int | None,
     test_zoo: str | None,
 ) -> list[Any]:
+    check_zoos(*zoos, test_zoo)
     from transformer_nfn.bench import experiment_cells
 
     chosen = None if models is None else [name.strip() for name in models.split(",")]
@@ -53,9 +54,9 @@ def _cells(
     ]
 
 
-@bench_app.command()
+@bench_app.command(cls=PlainCommand)
 def models(as_json: Json = False) -> None:
-    """List the models by name, and those that were saved.
+    """List the models, and those that were saved.
 
     Example: tnfn bench models
     """
@@ -78,7 +79,7 @@ def models(as_json: Json = False) -> None:
     say(f"saved: {', '.join(saved_names()) or 'none'}")
 
 
-@bench_app.command()
+@bench_app.command(cls=PlainCommand)
 def plan(
     zoo: Zoos,
     out: Out = Path("bench"),
@@ -91,13 +92,16 @@ def plan(
     cpus: Annotated[int, typer.Option(min=1, help="CPU cores like this one.")] = 1,
     as_json: Json = False,
 ) -> None:
-    """Say what a run would cost, from finished cells or a short calibration of each model.
+    """Say what a run would cost.
+
+    From finished cells, or a short calibration of each model.
 
     Example: tnfn bench plan --zoo digits-mini --splits 5 --cpus 2
     """
+    chosen = _cells(zoo, models, splits, experiment, checkpoints, runs, test_zoo)
     from transformer_nfn.bench import Bench, estimate_seconds
 
-    bench = Bench(_cells(zoo, models, splits, experiment, checkpoints, runs, test_zoo), out)
+    bench = Bench(chosen, out)
     seconds = estimate_seconds(
         [job.cell for job in bench.jobs], bench.out, lambda text: say(text, err=True)
     )
@@ -117,11 +121,11 @@ def plan(
         return
     say(f"{len(bench.names)} cells, {len(bench.names) - len(bench.jobs)} finished")
     for name, cost in sorted(by_model.items(), key=lambda item: -item[1]):
-        say(f"  {name:<26}{hours(cost)}")
-    say(f"left: {hours(total)} on one core, {hours(total / cpus)} on {cpus}")
+        say(f"  {name:<26}{duration(cost)}")
+    say(f"left: {duration(total)} on one core, {duration(total / cpus)} on {cpus}")
 
 
-@bench_app.command()
+@bench_app.command(cls=PlainCommand)
 def run(
     zoo: Zoos,
     out: Out,
@@ -141,16 +145,20 @@ def run(
     ] = True,
     as_json: Json = False,
 ) -> None:
-    """Fit and test what is missing, then write the report; Ctrl-C and run again to go on.
+    """Fit and test what is missing, then write the report.
+
+    It can be interrupted: the same command goes on.
 
     Example: tnfn bench run --zoo digits-mini --out bench --ray
     """
+    if report:
+        check_package("matplotlib", "the report", "bench")
+    chosen = _cells(zoo, models, splits, experiment, checkpoints, runs, test_zoo)
     from rich.console import Console
 
     from transformer_nfn.bench import Bench, write_report
     from transformer_nfn.jobs import Failed, track
 
-    chosen = _cells(zoo, models, splits, experiment, checkpoints, runs, test_zoo)
     bench = Bench(chosen, out, device=device, keep_models=keep_models)
     total, missing = len(bench.names), len(bench.jobs)
     if missing < total:
@@ -159,6 +167,7 @@ def run(
     failures, records = [], []
     if missing:
         with interruptible(), make_executor(ray, gpus=0 if device == "cpu" else 1) as executor:
+            out.mkdir(parents=True, exist_ok=True)  # or nothing could be kept of hours of work
             outcomes = bench.run(
                 executor,
                 lambda made: track(made, total, total - missing, "cells", console=console),
@@ -173,12 +182,13 @@ def run(
                 console.print(
                     styled(
                         f"{outcome.job.cell}: τ {record['tau']:.3f}, moved by the group "
-                        f"{record['tau_moved']:.3f}, {hours(record['fit_seconds'])}"
+                        f"{record['tau_moved']:.3f}, {duration(record['fit_seconds'])}"
                     ),
                     soft_wrap=True,
                 )
-    for failed in failures:
-        say_lines(f"error: {failed.job.cell} failed:\n{failed.error}", err=True)
+    tell_failures(
+        failures, str(out), "cells", name=lambda job: str(job.cell), file=lambda job: job.name
+    )
     written = write_report(out, Path(out) / "report") if report and len(failures) < total else []
     figures = {
         "out": str(out),
@@ -189,7 +199,6 @@ def run(
     }
     show(figures, as_json)
     if failures:
-        say(f"{len(failures)} cells failed: run the same command again", err=True)
         raise typer.Exit(1)
 
 
@@ -209,7 +218,7 @@ def _epoch_printer(console: Any) -> Any:
     return tell
 
 
-@bench_app.command()
+@bench_app.command(cls=PlainCommand)
 def report(
     out: Annotated[Path, typer.Argument(help="Folder of the results, as given to `bench run`.")],
     to: Annotated[
@@ -220,17 +229,21 @@ def report(
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Write the report of all finished cells: Markdown, pictures, results.json.
+    """Write the report of all finished cells.
+
+    Markdown, pictures and results.json.
 
     Example: tnfn bench report bench --to docs/results
     """
+    check_there(str(out), None if notes is None else str(notes))
+    check_package("matplotlib", "the report", "bench")
     from transformer_nfn.bench import write_report
 
     written = write_report(out, to or out / "report", notes)
     show({"written": [str(path) for path in written]}, as_json)
 
 
-@bench_app.command()
+@bench_app.command(cls=PlainCommand)
 def fit(
     zoo: Annotated[str, typer.Option(help="A zoo's folder.")],
     model: Annotated[str, typer.Option(help="Which model; `tnfn bench models` lists them.")],
@@ -241,10 +254,11 @@ def fit(
     device: Device = "cpu",
     as_json: Json = False,
 ) -> None:
-    """Fit one model and save it, with its card, under a name that `tnfn rank` knows.
+    """Fit one model and save it for `tnfn rank`.
 
     Example: tnfn bench fit --zoo digits-mini --model invariants --name digits
     """
+    check_zoos(zoo)
     from rich.console import Console
 
     from transformer_nfn.bench import Cell, fit_and_save, named_folder

@@ -5,6 +5,8 @@ from typing import Annotated, Literal
 
 import typer
 
+from transformer_nfn.cli.early import known_device
+
 Zoos = Annotated[list[str], typer.Option("--zoo", help="A zoo's folder; may be given repeatedly.")]
 Models = Annotated[
     str | None,
@@ -12,7 +14,7 @@ Models = Annotated[
         help="Names with commas between (`tnfn bench models`); the experiment's own if not given."
     ),
 ]
-Splits = Annotated[int, typer.Option(min=1, max=5, help="The first so many of the five splits.")]
+Splits = Annotated[int, typer.Option(min=1, max=5, help="How many of the five splits.")]
 ExperimentName = Annotated[
     Literal[
         "main", "components", "channels", "ranks", "augmentation", "thresholds", "sizes", "across"
@@ -23,9 +25,12 @@ Checkpoints = Annotated[
     Literal["epochs", "last", "best", "all"],
     typer.Option(help="Which rows of a run count: its kept epochs, the last, the best, or all."),
 ]
-Runs = Annotated[int | None, typer.Option(help="Only the first N runs of each zoo.")]
+Runs = Annotated[int | None, typer.Option(min=1, help="Only the first N runs of each zoo.")]
 TestZoo = Annotated[
     str | None, typer.Option(help="Another zoo's folder, which `across` tests all rows of.")
 ]
 Out = Annotated[Path, typer.Option(help="Folder of the results; made if need be.")]
-Device = Annotated[str, typer.Option(help="Where neural models are trained: cpu or cuda.")]
+Device = Annotated[
+    Literal["cpu", "cuda"],
+    typer.Option(callback=known_device, help="Where neural models are trained."),
+]

@@ -7,6 +7,7 @@ import typer
 
 from transformer_nfn.cli.checkpoints import Blocks
 from transformer_nfn.cli.common import Json, show
+from transformer_nfn.cli.early import check_there
 
 
 def convert(
@@ -24,10 +25,13 @@ def convert(
     ] = False,
     as_json: Json = False,
 ) -> None:
-    """Write a checkpoint of another format as safetensors, with the names of transformers.
+    """Write a GGUF or pickled checkpoint as safetensors.
+
+    Tensors get the names that transformers has for them.
 
     Example: tnfn convert model-q8_0.gguf --out model/
     """
+    check_there(source)
     from transformer_nfn.checkpoints import convert as converted
 
     with Blocks(1, "tensors written", disable=as_json) as progress:

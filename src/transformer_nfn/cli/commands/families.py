@@ -5,7 +5,9 @@ from typing import Annotated, Any
 import typer
 
 from transformer_nfn.cli.common import Json
+from transformer_nfn.cli.tables import print_table
 from transformer_nfn.cli.terminal import say, say_json
+from transformer_nfn.cli.wording import counted
 
 
 def families(
@@ -14,7 +16,9 @@ def families(
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """List the architectures that are read, by the model_type of their config.json.
+    """List the architectures that are read.
+
+    By the model_type of their config.json.
 
     Example: tnfn families gemma3_text
     """
@@ -26,20 +30,24 @@ def families(
     if model_type is not None and model_type not in tables:
         raise CheckpointError(
             f"{model_type!r:.60} is none of {', '.join(sorted(tables))}; a table of your own can "
-            f"be given with --family, see docs/networks.md"
+            f"be given with --family, see docs/understand/networks.md"
         )
     chosen = {kind: tables[kind] for kind in ([model_type] if model_type else sorted(tables))}
     if as_json:
         say_json(chosen)
     elif model_type is None:
-        say(f"{len(chosen)} model_types are read")
-        for kind, table in chosen.items():
-            say(f"  {kind:<22}told by {table['told_by'][-1]}")
+        rows = ((kind, table["family"][0], table["told_by"][-1]) for kind, table in chosen.items())
+        print_table(("model_type", "family", "told by the tensor"), rows)
+        say(f"{counted(len(chosen), 'model_type')}, in {_families(chosen)}")
         say("tnfn families MODEL_TYPE shows the settings that one of them reads")
     else:
         for what, value in chosen[model_type].items():
             words = [f"{n}={v!r}" for n, v in value.items()] if isinstance(value, dict) else value
             say(f"{what.replace('_', ' '):<12}{', '.join(words)}")
+
+
+def _families(chosen: dict[str, dict[str, Any]]) -> str:
+    return counted(len({table["family"][0] for table in chosen.values()}), "family", "families")
 
 
 def _table(family: Any, kind: str) -> dict[str, Any]:

@@ -7,6 +7,8 @@ import typer
 
 from transformer_nfn.cli.bulk import Sources, in_words, run_bulk
 from transformer_nfn.cli.common import Json, Ray
+from transformer_nfn.cli.early import check_some_there, check_there
+from transformer_nfn.cli.tables import print_table
 from transformer_nfn.cli.terminal import say, say_json
 
 if TYPE_CHECKING:
@@ -26,7 +28,9 @@ def rank(
     ray: Ray = None,
     as_json: Json = False,
 ) -> None:
-    """Rank checkpoints by the accuracy that a model predicts from their weights, the best first.
+    """Rank checkpoints by predicted accuracy.
+
+    The accuracy that a fitted model predicts from their weights, the best first.
 
     Warns of those that are unlike what the model was trained on. Exit code 1 if a file could not
     be read; with --out, where such files are rows with a reason, if none could be. Manifests, URLs
@@ -34,15 +38,17 @@ def rank(
 
     Example: tnfn rank --model digits nets/
     """
-    from transformer_nfn.bench import checkpoint_files, load_predictor, rank_files
-
     if out is not None:
+        check_some_there(sources)
         _many(sources, model, out, top, ray, as_json)
         return
     if ray is not None:
         raise typer.BadParameter("--ray needs --out FOLDER")
     if far := [source for source in sources if "://" in source]:
         raise typer.BadParameter(f"a URL such as {far[0]} needs --out FOLDER")
+    check_there(*sources)
+    from transformer_nfn.bench import checkpoint_files, load_predictor, rank_files
+
     ranked = rank_files(load_predictor(model), checkpoint_files(sources))
     if as_json:
         say_json({"model": model, "ranked": [one._asdict() for one in ranked]})
@@ -71,8 +77,16 @@ def _many(
 
 
 def _show(ranked: "list[Ranked]") -> None:
-    for number, one in enumerate(ranked, start=1):
-        figure = "     -" if one.predicted is None else f"{100 * one.predicted:5.1f} %"
-        say(f"{number:>4}  {figure}  {one.path}")
+    rows = [
+        (
+            str(number),
+            "" if one.predicted is None else f"{100 * one.predicted:.1f} %",
+            one.path,
+        )
+        for number, one in enumerate(ranked, start=1)
+    ]
+    print_table(("place", "accuracy", "path"), rows, right=("place", "accuracy"))
+    for one in ranked:
         if one.warning:
-            say(f"      warning: {one.path}: {one.warning}", err=True)
+            what = "error" if one.predicted is None else "warning"
+            say(f"{what}: {one.path}: {one.warning}", err=True)

@@ -8,6 +8,7 @@ import typer
 from transformer_nfn.cli import adapters
 from transformer_nfn.cli.checkpoints import ConfigFile, FamilyFile, Options, Source, open_checkpoint
 from transformer_nfn.cli.common import Json, show
+from transformer_nfn.cli.early import check_there
 
 
 def reparam(
@@ -24,13 +25,14 @@ def reparam(
     family: FamilyFile = None,
     as_json: Json = False,
 ) -> None:
-    """Write a checkpoint with other weights and the same function.
+    """Write other weights with the same function.
 
     A random symmetry of the checkpoint's group is applied in float64 and rounded once. Where the
     basis changes, a head that is tied to the embedding gets a tensor of its own.
 
     Example: tnfn reparam model.safetensors --seed 1 --parts heads,qk,vo --out other/
     """
+    check_there(path, config)
     if adapters.are_adapters(path):
         show(adapters.move(path, out, seed, condition), as_json)
         return

@@ -19,17 +19,17 @@ from transformer_nfn.cli.checkpoints import (
     OptionsSecond,
     Seed,
     Source,
-    check_picture,
-    check_writable,
     open_two,
 )
-from transformer_nfn.cli.common import Json, show
+from transformer_nfn.cli.common import Json
+from transformer_nfn.cli.early import check_picture, check_there, check_writable
 from transformer_nfn.cli.evidence import Bom, Card, check_evidence, write_evidence
-from transformer_nfn.cli.terminal import say
+from transformer_nfn.cli.pages.common import Html, check_page
+from transformer_nfn.cli.tables import print_panel
+from transformer_nfn.cli.terminal import say, say_json
+from transformer_nfn.cli.verdicts import add_saying, facts, in_words
 
 if TYPE_CHECKING:
-    from torch import Tensor
-
     from transformer_nfn.checkpoints import Checkpoint
     from transformer_nfn.identity import Verdict
 
@@ -50,8 +50,10 @@ def same(
         Path | None, typer.Option(help="Where to write the change of coordinates, if there is one.")
     ] = None,
     plot: Annotated[
-        Path | None, typer.Option(help="A picture: heads of the first against heads of the second.")
+        Path | None,
+        typer.Option(help="A picture: attention heads of the first against those of the second."),
     ] = None,
+    html: Html = None,
     config_first: ConfigFirst = None,
     config_second: ConfigSecond = None,
     options: Options = None,
@@ -76,7 +78,9 @@ def same(
     card: Card = None,
     as_json: Json = False,
 ) -> None:
-    """Decide whether two checkpoints are the same function, and by which change of coordinates.
+    """Are two checkpoints the same function?
+
+    If they are, a change of coordinates carries one to the other; `--certificate` writes it.
 
     Answers: identical bytes, same tensors, equivalent (with a certificate), equivalent by products,
     different (with an input that shows it, and the usual mistake that explains it, if one does),
@@ -86,24 +90,27 @@ def same(
 
     Example: tnfn same a.safetensors b/ --certificate g.safetensors
     """
+    check_writable(certificate, (".safetensors",))
+    check_picture(plot)
+    check_evidence(bom, card)
+    check_page(html)
+    check_there(first, second)
     from transformer_nfn.checkpoints import CheckpointError
     from transformer_nfn.evidence import Bond, name_of
     from transformer_nfn.identity import compare_bodies, find_cause, moved_tensors
     from transformer_nfn.identity import same as decide
 
-    check_writable(certificate, (".safetensors",))
-    check_picture(plot)
-    check_evidence(bom, card)
     if only is not None and (certificate or bom or card):
         raise CheckpointError("a certificate or bill is of whole models, not of --only a part")
     if adapters.are_adapters(first, second):
-        if certificate is not None or plot is not None:
-            raise CheckpointError("of adapters there is neither a certificate nor a picture")
+        if certificate is not None or plot is not None or html is not None:
+            raise CheckpointError("of adapters there is no certificate, picture or page")
         if expect is not None or only is not None:
             raise CheckpointError("of adapters there are no parts; leave --expect and --only out")
         if bom is not None or card is not None:
             raise CheckpointError("--bom and --card are of whole models, not of adapters")
-        _end(adapters.compare(first, second, seed, quiet=as_json), {}, as_json)
+        verdict = adapters.compare(first, second, seed, quiet=as_json)
+        _end(verdict, facts(verdict), as_json)
         return
     configs, settings = (config_first, config_second), (options, options_first, options_second)
     with open_two((first, second), configs, settings, family, only) as (ours, theirs):
@@ -118,6 +125,8 @@ def same(
             cause = find_cause(ours, theirs)
         elif verdict.answer.same_function and expect is not None:
             moved = len(moved_tensors(ours, theirs))
+        found = facts(verdict)
+        add_saying(found, verdict, ours, theirs)
         written = certificate and _certify(verdict, ours, theirs, certificate)
         same_function = verdict.answer.same_function
         write_evidence(
@@ -126,7 +135,7 @@ def same(
             f"{'consistent with' if same_function else 'not seen'}: {name_of(theirs.path)} "
             f"computes what {name_of(ours.path)} does ({verdict.answer.value}); which came first "
             f"is as stated, not measured",
-            facts(verdict),
+            found,
             bom,
             card,
         )
@@ -134,25 +143,52 @@ def same(
         from transformer_nfn.identity import plot_heads
 
         plot_heads(verdict.distances, plot, ours.path.name, theirs.path.name)
-    more: dict[str, Any] = {"cause": cause and asdict(cause)}
+    elif plot is not None:
+        say(f"no picture: the answer is {verdict.answer.value!r}, no heads were compared", err=True)
+    found["cause"] = cause and asdict(cause)
     if expect is not None:
-        more["moved_tensors"] = moved
+        found["moved_tensors"] = moved
     if certificate is not None:
-        more["certificate"] = str(written) if written else None
+        found["certificate"] = str(written) if written else None
     if plot is not None:
-        more["plot"] = str(plot) if verdict.distances else None
-    _end(verdict, more, as_json)
+        found["plot"] = str(plot) if verdict.distances else None
+    if html is not None:
+        from transformer_nfn.cli.pages.same import write_same
+
+        write_same(html, (first, second), title_of(verdict), verdict, found)
+        found["html"] = str(html)
+    _end(verdict, found, as_json)
 
 
-def _end(verdict: "Verdict", more: dict[str, Any], as_json: bool) -> None:
+#: What an answer means, and the colour of its frame.
+_MEANS = {True: ("the same function", "green"), False: ("not the same function", "red")}
+
+
+def _is_decided(verdict: "Verdict") -> bool:
+    return verdict.answer.same_function or verdict.answer.value == "different"
+
+
+def title_of(verdict: "Verdict") -> str:
+    """The answer in a few words, and what it means."""
+    answer = verdict.answer.value
+    if not _is_decided(verdict):
+        return answer
+    return f"{answer}: {_MEANS[verdict.answer.same_function][0]}"
+
+
+def _end(verdict: "Verdict", found: dict[str, Any], as_json: bool) -> None:
     """Show a verdict, and end with its exit code."""
-    figures = facts(verdict) | more
-    show({name: value for name, value in figures.items() if as_json or value is not None}, as_json)
-    if more.get("moved_tensors") == 0:
+    decided = _is_decided(verdict)
+    if as_json:
+        say_json(found)
+    else:
+        colour = _MEANS[verdict.answer.same_function][1] if decided else "yellow"
+        print_panel(title_of(verdict), in_words(found), colour)
+    if found.get("moved_tensors") == 0:
         say("nothing moved: what should have changed the weights did not run", err=True)
         raise typer.Exit(NOTHING_MOVED)
     if not verdict.answer.same_function:
-        raise typer.Exit(DIFFERENT if verdict.answer.value == "different" else UNDECIDED)
+        raise typer.Exit(DIFFERENT if decided else UNDECIDED)
 
 
 def _certify(
@@ -173,54 +209,3 @@ def _certify(
         say(f"no certificate: {error}", err=True)
         return None
     return path
-
-
-def facts(verdict: "Verdict") -> dict[str, Any]:
-    """A verdict as plain data."""
-    from transformer_nfn.identity import parts_of
-
-    found: dict[str, Any] = {
-        "answer": verdict.answer.value,
-        "reason": verdict.reason,
-        "where": verdict.where,
-        "largest_residual": _short(verdict.residual),
-        "part_of_limit": _short(verdict.margin) if verdict.answer.same_function else None,
-        "condition": _short(verdict.condition),
-        "unknown_settings": [key[:60] for key in verdict.unknown_settings] or None,
-        "outputs": None,
-        "witness": None,
-        "seed": verdict.seed,
-    }
-    if (agreement := verdict.agreement) is not None:
-        found["outputs"] = {
-            "times_rounding": _short(agreement.ratio),
-            "times_rounding_on_one_input": _short(agreement.ratio_on_one),
-            "difference": _short(agreement.difference),
-            "rounding": _short(agreement.rounding),
-            "inputs": agreement.inputs,
-        }
-    if (witness := verdict.witness) is not None:
-        *source, own = parts_of(witness.inputs)
-        found["witness"] = {
-            "output": witness.head,
-            "first": _short(witness.ours),
-            "second": _short(witness.theirs),
-            "difference": _short(witness.difference),
-            "times_rounding": _short(witness.ratio),
-            "deviations_along": _short(witness.along),
-            "seed": witness.seed,
-            "inputs": list(own.shape),
-            "tokens": _ids(own),
-        }
-        if source:  # what the encoder was given
-            found["witness"]["source"] = _ids(source[0])
-    return found
-
-
-def _ids(given: "Tensor") -> list[Any] | None:
-    """Token ids, if that is what was given and there are not too many."""
-    return None if given.is_floating_point() or given.numel() > 256 else given.tolist()
-
-
-def _short(value: float | None) -> float | None:
-    return None if value is None else float(f"{value:.4g}")

@@ -17,6 +17,8 @@ from transformer_nfn.cli.checkpoints import (
 )
 from transformer_nfn.cli.commands.same import DIFFERENT, UNDECIDED
 from transformer_nfn.cli.common import Json, show
+from transformer_nfn.cli.early import check_there
+from transformer_nfn.cli.verdicts import short
 
 
 def verify(
@@ -34,7 +36,7 @@ def verify(
     options_second: OptionsSecond = None,
     as_json: Json = False,
 ) -> None:
-    """Check a certificate from outside: nothing in it is trusted.
+    """Check a certificate; nothing in it is trusted.
 
     The SHA-256 of both checkpoints and their settings; that all in it is a symmetry of the first;
     that this carries the first to the second up to rounding; that both compute the same when run.
@@ -43,6 +45,7 @@ def verify(
 
     Example: tnfn verify g.safetensors a.safetensors b/
     """
+    check_there(certificate, first, second)
     from transformer_nfn.identity import verify as check
 
     configs, settings = (config_first, config_second), (options, options_first, options_second)
@@ -52,14 +55,10 @@ def verify(
     figures = {
         "holds": found.holds,
         "reason": found.reason,
-        "largest_residual": _short(found.residual),
-        "outputs_differ_by_roundings": agreement and _short(agreement.ratio),
+        "largest_residual": short(found.residual),
+        "outputs_differ_by_roundings": agreement and short(agreement.ratio),
         "seed": found.seed,
     }
     show({name: value for name, value in figures.items() if as_json or value is not None}, as_json)
     if not found.holds:
         raise typer.Exit(UNDECIDED if found.holds is None else DIFFERENT)
-
-
-def _short(value: float | None) -> float | None:
-    return None if value is None else float(f"{value:.4g}")

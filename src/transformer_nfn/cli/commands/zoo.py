@@ -5,14 +5,20 @@ from typing import Annotated, Any, Literal
 
 import typer
 
-from transformer_nfn.cli.common import Json, Ray, hours, interruptible, make_executor, show
-from transformer_nfn.cli.terminal import say, say_json, say_lines
-
-zoo_app = typer.Typer(
-    help="Zoos of small trained transformers that anybody can rebuild.",
-    no_args_is_help=True,
-    rich_markup_mode=None,
+from transformer_nfn.cli.common import Json, Ray, interruptible, make_executor, show
+from transformer_nfn.cli.early import (
+    above_zero,
+    check_package,
+    check_there,
+    check_zoos,
+    known_device,
 )
+from transformer_nfn.cli.failures import tell_failures
+from transformer_nfn.cli.help import PlainCommand, command_group
+from transformer_nfn.cli.terminal import say, say_json
+from transformer_nfn.cli.wording import duration
+
+zoo_app = command_group("Build, check and export zoos of small trained transformers.")
 
 RecipeName = Annotated[
     str,
@@ -42,7 +48,7 @@ def _recipe(name: str, seeds: str | None) -> Any:
     return recipe if seeds is None else recipe.with_seeds(seeds)
 
 
-@zoo_app.command()
+@zoo_app.command(cls=PlainCommand)
 def plan(
     recipe: RecipeName,
     runs: Runs = None,
@@ -51,11 +57,17 @@ def plan(
     cpus: Annotated[int, typer.Option(min=1, help="CPU cores like this one.")] = 1,
     gpus: Annotated[int, typer.Option(min=0, help="GPUs instead of CPU cores.")] = 0,
     gpu_speed: Annotated[
-        float, typer.Option(help="How many cores of this machine one GPU is worth; an assumption.")
+        float,
+        typer.Option(
+            callback=above_zero,
+            help="How many cores of this machine one GPU is worth; an assumption.",
+        ),
     ] = 50.0,
     as_json: Json = False,
 ) -> None:
-    """Say what a recipe costs: runs, groups, rows, bytes, and time from a short calibration.
+    """Say what a recipe costs.
+
+    Runs, groups, rows, bytes, and time from a short calibration.
 
     Example: tnfn zoo plan mnist-small --runs 600 --cpus 2
     """
@@ -81,12 +93,12 @@ def plan(
     say(f"{chosen.name}: {planned.runs:,} runs in {planned.groups:,} groups")
     say(f"store:       {planned.rows:,} rows, {planned.bytes / 1e9:.2f} GB")
     say(f"work:        {planned.steps:,} steps, {planned.evaluated:,} examples evaluated")
-    say(f"this core:   {speed.steps:,.0f} steps/s, {hours(one_core)} for all of it")
+    say(f"this core:   {speed.steps:,.0f} steps/s, {duration(one_core)} for all of it")
     where = f"{gpus} GPUs, each taken as {gpu_speed:g} such cores" if gpus else f"{cpus} such cores"
-    say(f"on {where}: {hours(one_core / workers)}")
+    say(f"on {where}: {duration(one_core / workers)}")
 
 
-@zoo_app.command()
+@zoo_app.command(cls=PlainCommand)
 def build(
     recipe: RecipeName,
     out: Annotated[str, typer.Option(help="The zoo's folder or fsspec URL; made if need be.")],
@@ -94,13 +106,19 @@ def build(
     data: Data = None,
     seeds: Seeds = None,
     ray: Ray = None,
-    device: Annotated[str, typer.Option(help="cpu, or cuda: one GPU for each job.")] = "cpu",
+    device: Annotated[
+        Literal["cpu", "cuda"],
+        typer.Option(callback=known_device, help="Where to train; on cuda a GPU for each job."),
+    ] = "cpu",
     as_json: Json = False,
 ) -> None:
-    """Train what is missing and commit it, group by group; Ctrl-C and run again to go on.
+    """Train what is missing of a zoo.
+
+    Each group of runs is kept when it is finished. It can be interrupted: the same command goes on.
 
     Example: tnfn zoo build digits-mini --out digits-mini --ray
     """
+    check_package("matplotlib", "the histogram of the data card", "zoo")
     from transformer_nfn.jobs import track
     from transformer_nfn.zoo import Build, summarize, write_card
     from transformer_nfn.zoo.dataset import Zoo
@@ -123,8 +141,13 @@ def build(
                     weight=lambda outcome: len(outcome.job.group.runs),
                 ),
             )
-    for failed in failures:
-        say_lines(f"error: group {failed.job.group.name} failed:\n{failed.error}", err=True)
+    tell_failures(
+        failures,
+        out,
+        "groups",
+        name=lambda job: job.group.name,
+        file=lambda job: job.group.name.removesuffix(".parquet"),
+    )
     if len(failures) == len(building.groups) > 0:
         raise typer.Exit(1)
     zoo = Zoo(out)
@@ -138,7 +161,6 @@ def build(
             f"shards, {figures['bytes'] / 1e6:,.0f} MB; data card: {', '.join(written)}"
         )
     if failures:
-        say(f"{len(failures)} groups failed: run the same command again", err=True)
         raise typer.Exit(1)
 
 
@@ -151,10 +173,14 @@ def import_published(
     ray: Ray = None,
     as_json: Json = False,
 ) -> None:
-    """Turn the published Small Transformer Zoo into a zoo of this format; run again to go on.
+    """Convert the published Small Transformer Zoo to this format.
+
+    It can be interrupted: the same command goes on.
 
     Example: tnfn zoo import Small-Transformer-Zoo --task mnist --out mnist-published
     """
+    check_there(str(source))
+    check_package("matplotlib", "the histogram of the data card", "zoo")
     from transformer_nfn.jobs import track
     from transformer_nfn.zoo import PublishedImport, summarize, write_card
     from transformer_nfn.zoo.dataset import Zoo
@@ -173,8 +199,13 @@ def import_published(
                     weight=lambda outcome: len(outcome.job.checkpoints),
                 ),
             )
-    for failed in failures:
-        say_lines(f"error: {failed.job.name} failed:\n{failed.error}", err=True)
+    tell_failures(
+        failures,
+        out,
+        "shards",
+        name=lambda job: job.name,
+        file=lambda job: job.name.removesuffix(".parquet"),
+    )
     if not failures or len(failures) < len(importing.jobs):
         zoo = Zoo(out)
         write_card(zoo)
@@ -183,24 +214,28 @@ def import_published(
         raise typer.Exit(1)
 
 
-@zoo_app.command()
+@zoo_app.command(cls=PlainCommand)
 def info(folder: Folder, as_json: Json = False) -> None:
     """Show counts, accuracies and the time a zoo took.
 
     Example: tnfn zoo info digits-mini
     """
+    check_zoos(folder)
     from transformer_nfn.zoo import summarize
     from transformer_nfn.zoo.dataset import Zoo
 
     show(summarize(Zoo(folder)), as_json)
 
 
-@zoo_app.command()
+@zoo_app.command(cls=PlainCommand)
 def verify(folder: Folder, as_json: Json = False) -> None:
-    """Check every row's checksum, counts, NaN and duplicates; exit code 1 if something is wrong.
+    """Check a zoo's checksums, counts, NaN and duplicates.
+
+    Exit code 1 if something is wrong.
 
     Example: tnfn zoo verify digits-mini
     """
+    check_zoos(folder)
     from transformer_nfn.zoo import verify as check
     from transformer_nfn.zoo.dataset import Zoo
 
@@ -221,19 +256,21 @@ def verify(folder: Folder, as_json: Json = False) -> None:
         raise typer.Exit(1)
 
 
-@zoo_app.command()
+@zoo_app.command(cls=PlainCommand)
 def card(folder: Folder, as_json: Json = False) -> None:
     """Write README.md and the histogram into a zoo's folder again.
 
     Example: tnfn zoo card digits-mini
     """
+    check_zoos(folder)
+    check_package("matplotlib", "the histogram of the data card", "zoo")
     from transformer_nfn.zoo import write_card
     from transformer_nfn.zoo.dataset import Zoo
 
     show({"zoo": folder, "written": write_card(Zoo(folder))}, as_json)
 
 
-@zoo_app.command()
+@zoo_app.command(cls=PlainCommand)
 def export(
     folder: Folder,
     out: Annotated[Path, typer.Option(help="Where the safetensors files go.")],
@@ -250,6 +287,7 @@ def export(
 
     Example: tnfn zoo export digits-mini --run 0 --run 7 --checkpoint best --out nets
     """
+    check_zoos(folder)
     import pyarrow.compute as pc  # type: ignore[import-untyped]
 
     from transformer_nfn.zoo import export as write
@@ -262,6 +300,6 @@ def export(
         where = where & (pc.field("checkpoint") == checkpoint)
     written = write(Zoo(folder), where, out)
     if not written:
-        say(f"no row of {folder} is chosen by these options", err=True)
+        say(f"error: no row of {folder} is chosen by these options", err=True)
         raise typer.Exit(1)
     show({"folder": str(out), "files": len(written), "first": written[0].name}, as_json)

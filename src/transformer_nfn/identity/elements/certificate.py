@@ -1,4 +1,4 @@
-"""Certificates: a `NetElement` as a safetensors file; docs/identity.md specifies it."""
+"""A `NetElement` as a safetensors file, as docs/reference/certificates.md specifies it."""
 
 import json
 import os
@@ -12,6 +12,7 @@ from typing import Any
 from uuid import uuid4
 
 import torch
+from safetensors import SafetensorError
 from safetensors.torch import save_file
 
 from transformer_nfn.checkpoints import (
@@ -100,6 +101,8 @@ def save_certificate(
     try:
         save_file(tensors, temporary, terms.metadata())
         os.replace(temporary, final)
+    except SafetensorError as error:  # which is how it says that a disk is full
+        raise OSError(f"{path} cannot be written: {error}") from None
     finally:
         temporary.unlink(missing_ok=True)
 

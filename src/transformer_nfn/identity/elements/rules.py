@@ -23,9 +23,9 @@ GREW = 16.0
 
 
 def stranger(checkpoint: Checkpoint) -> str:
-    """The first tensor that nobody knows, in words."""
+    """The first tensor whose use is not known, in words."""
     name = checkpoint.unknown[0]
-    return f"a tensor {name[:100]!r} that nobody knows, and a loader may take it for another"
+    return f"a tensor {name[:100]!r} whose use is not known, and a loader may take it for another"
 
 
 class ElementError(CheckpointError):

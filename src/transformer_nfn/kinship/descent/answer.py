@@ -88,7 +88,7 @@ def kin_by_table(
         ours: A.
         theirs: B.
         table: A TOML file: for each network names of tensors, with {} for the number of a block,
-            and their axes; see `docs/kinship.md`.
+            and their axes; see `docs/understand/networks.md`.
         progress: As for `kin`.
     """
     axes = read_table(table)

@@ -1,7 +1,7 @@
 """How likely it is that units of strangers keep their numbers: exact bounds, nothing simulated.
 
 All of them are logarithms of p-values: of two networks with the same start they are far below the
-smallest float. `docs/kinship.md` states and proves what they rest on.
+smallest float. `docs/understand/kin.md` states and proves what they rest on.
 """
 
 import math

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pyarrow.compute as pc  # type: ignore[import-untyped]
 import torch
-from safetensors.torch import save_file
+from safetensors.torch import save
 
 from transformer_nfn.zoo.dataset import Zoo, ok
 from transformer_nfn.zoo.errors import StoreError
@@ -33,11 +33,9 @@ def export(zoo: Zoo, where: pc.Expression, folder: str | Path) -> list[Path]:
             if not row["checkpoint"].isalnum():  # it becomes part of a path
                 raise StoreError(f"{name} has a checkpoint named {row['checkpoint']!r}")
             path = home / f"run{row['run']:06d}-{row['checkpoint']}.safetensors"
-            save_file(
-                {name: tensor[0].contiguous() for name, tensor in tensors.items()},
-                path,
-                {name: str(value) for name, value in row.items()}
-                | {"net": zoo.shape.model_dump_json()},
-            )
+            metadata = {name: str(value) for name, value in row.items()}
+            metadata["net"] = zoo.shape.model_dump_json()
+            alone = {name: tensor[0].contiguous() for name, tensor in tensors.items()}
+            path.write_bytes(save(alone, metadata))
             written.append(path)
     return sorted(written)

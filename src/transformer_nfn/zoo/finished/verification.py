@@ -5,7 +5,6 @@ from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa  # type: ignore[import-untyped]
-from pydantic import ValidationError
 
 from transformer_nfn.jobs import DamagedError
 from transformer_nfn.stores import UnreachableError
@@ -20,7 +19,6 @@ from transformer_nfn.zoo.format.schema import (
 )
 from transformer_nfn.zoo.groups import group_of_shard
 from transformer_nfn.zoo.nets import NetShape
-from transformer_nfn.zoo.recipe import Recipe
 
 
 class Checked(NamedTuple):
@@ -37,12 +35,7 @@ def verify(zoo: Zoo) -> Iterator[Checked]:
     Raises:
         StoreError: If the recipe in zoo.json is none.
     """
-    recipe = None
-    if "recipe" in zoo.description:
-        try:
-            recipe = Recipe.model_validate({**zoo.description["recipe"], "runs": 1})
-        except ValidationError as error:
-            raise StoreError(f"{zoo.url}: zoo.json holds no valid recipe: {error}") from None
+    recipe = zoo.recipe
     seen: set[tuple[str, str]] = set()
     for name in zoo.names():
         problems: list[str] = []

@@ -1,5 +1,6 @@
 """Where the files of a task are: in the data folder or, if there is none, on the hub."""
 
+import logging
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -76,6 +77,10 @@ def _download(folder: str, name: str, hub: HubFiles) -> dict[str, Path]:
             f"{looked}: {ADVICE}, or `pip install 'transformer-nfn[hub]'` to download "
             f"{hub.repo} from the Hugging Face hub"
         ) from error
+    # It tells of every attempt, before we say in one line what came of all.
+    log = logging.getLogger("huggingface_hub")
+    level = log.level
+    log.setLevel(logging.ERROR)
     try:
         return {
             name: Path(hf_hub_download(hub.repo, name, repo_type="dataset")) for name in hub.names
@@ -85,3 +90,5 @@ def _download(folder: str, name: str, hub: HubFiles) -> dict[str, Path]:
             f"{looked}, and {hub.repo} could not be downloaded from the Hugging Face hub "
             f"({error}): {ADVICE}"
         ) from error
+    finally:
+        log.setLevel(level)

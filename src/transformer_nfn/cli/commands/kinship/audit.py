@@ -8,7 +8,9 @@ import typer
 
 from transformer_nfn.cli.bulk import few_paths
 from transformer_nfn.cli.common import Json, Ray, interruptible, make_executor
+from transformer_nfn.cli.early import check_there
 from transformer_nfn.cli.names import common_folder, short
+from transformer_nfn.cli.tables import print_table
 from transformer_nfn.cli.terminal import say, say_json
 
 
@@ -19,13 +21,14 @@ def audit(
     ray: Ray = None,
     as_json: Json = False,
 ) -> None:
-    """Audit the checkpoints of a training run: duplicates of earlier steps, and foreign steps.
+    """Check a training run for repeated and foreign steps.
 
     A duplicate is found however reparametrised. A jump at the first or last steps is shown, but
     may be right. Exit code 1 if a step is a duplicate, foreign, or could not be read.
 
     Example: tnfn audit run-7/checkpoints
     """
+    check_there(folder)
     from transformer_nfn.checkpoints import CheckpointError
     from transformer_nfn.jobs import track
     from transformer_nfn.kinship import audit_series, find_checkpoints, fingerprints
@@ -50,14 +53,14 @@ def audit(
         say_json({"sound": sound, "usual": found.usual, "steps": steps, "broken": broken})
     else:
         home = common_folder([step.path for step in found.steps]) if remote else Path(folder)
-        names = [short(step.path, home) for step in found.steps]
-        width = max(map(len, names))
-        for name, step in zip(names, found.steps, strict=True):
-            far = "" if step.moved is None else f"{step.moved:.1e}"
+        rows = []
+        for step in found.steps:
             what = str(step.finding or "")
             if step.of is not None:
                 what += f" of {short(step.of, home)}"
-            say(f"{name:<{width}}  {far:>7}  {what}".rstrip())
+            far = "" if step.moved is None else f"{step.moved:.1e}"
+            rows.append((short(step.path, home), far, what))
+        print_table(("step", "moved", "finding"), rows, right=("moved",))
         counts = {kind: sum(step.finding == kind for step in found.steps) for kind in _KINDS}
         words = ", ".join(f"{count} {kind}" for kind, count in counts.items() if count)
         say(f"{len(found.steps)} steps, usually {found.usual:.1e} apart: {words or 'all sound'}")

@@ -1,23 +1,33 @@
 """`tnfn dedup`: copies in disguise and kin among checkpoints."""
 
-import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from transformer_nfn.cli.bulk import BlockChoice, Sources, few_fingerprints, run_bulk
-from transformer_nfn.cli.checkpoints import check_picture, check_writable
 from transformer_nfn.cli.common import Json, Ray, interruptible
+from transformer_nfn.cli.early import (
+    check_package,
+    check_picture,
+    check_some_there,
+    check_there,
+    check_writable,
+)
 from transformer_nfn.cli.names import common_folder, short
-from transformer_nfn.cli.terminal import say, say_json, styled
+from transformer_nfn.cli.pages.common import Html, check_page
+from transformer_nfn.cli.tables import print_table
+from transformer_nfn.cli.terminal import say, say_json
+from transformer_nfn.cli.wording import counted
 
 if TYPE_CHECKING:
     from transformer_nfn.hub import Results
     from transformer_nfn.kinship import Duplicates, Row
 
-#: Of more files only those that have kin are listed, and at a terminal only the first so many.
+#: Of more files only those that have relatives are listed, and only this many of them.
 _LISTED = 100
+#: Broken files that are named.
+_BROKEN = 20
 #: Pairs, in millions, from which on their comparison has a progress bar: about a second.
 _LONG = 1000
 
@@ -27,8 +37,9 @@ def dedup(
     plot: Annotated[Path | None, typer.Option(help="A PNG of all distances.")] = None,
     tree: Annotated[
         Path | None,
-        typer.Option(help="FILE.dot, .mmd (Mermaid), .png or .svg: who hangs by whom."),
+        typer.Option(help="FILE.dot, .mmd (Mermaid), .png or .svg: how files are related."),
     ] = None,
+    html: Html = None,
     to: Annotated[
         Path | None, typer.Option(help="FILE.parquet or FILE.csv for the whole table.")
     ] = None,
@@ -40,25 +51,32 @@ def dedup(
     ray: Ray = None,
     as_json: Json = False,
 ) -> None:
-    """Find the checkpoints under a folder that are one network, however reparametrised, or its kin.
+    """Find copies and related checkpoints under a folder.
 
-    Copies are told by fingerprints; `tnfn same` proves it for two of them. Kin are told by sketches
-    too: fine-tunes, pruned and merged networks, of other depths and vocabularies; `tnfn kin` tells
-    how sure that is. In 16 bits a fine-tune by less than 1 % may look like a copy. Files of no
-    family that is read are counted, and their copies found by their tensors. Broken files are named
-    and left out; exit code 1 if no file could be read. A FOLDER that `tnfn fingerprint` made can be
-    given instead of files. Of more than 100 files only those that have kin are listed; --to writes
-    all.
+    Copies are found however they were reparametrised.
+
+    Copies are told by fingerprints; `tnfn same` proves it for two of them. Related files are told
+    by sketches too: fine-tunes, pruned and merged networks, of other depths and vocabularies;
+    `tnfn kin` tells how sure that is, and which came first. In 16 bits a fine-tune by less than 1 %
+    may look like a copy. Files of architectures that are not read are counted, and their copies
+    found by their tensors. Broken files are named and left out; exit code 1 if no file could be
+    read. A FOLDER that `tnfn fingerprint` made can be given instead of files. Of more than 100
+    files only those that have relatives are listed; --to writes all.
 
     Example: tnfn dedup checkpoints/ --plot distances.png
     Example: tnfn dedup s3://hub/models --out prints --ray --to kin.parquet
     """
+    check_writable(to, (".parquet", ".csv"))
+    check_picture(plot)
+    check_page(html)
+    if tree is not None and tree.suffix in (".png", ".svg"):
+        check_package("matplotlib", "--tree", "zoo")
+    if tree is None:
+        check_some_there(sources)
     from transformer_nfn.hub import Results
     from transformer_nfn.kinship import TREES, plot_kin, write_tree
 
-    check_writable(to, (".parquet", ".csv"))
     check_writable(tree, TREES)
-    check_picture(plot)
     found = _find(sources, out, blocks, ray, as_json)
     paths = found.index.paths
     folder = Path(sources[0])
@@ -70,6 +88,12 @@ def dedup(
         _draw(write_tree, found, folder, tree)
     if to is not None:
         _write(found.table(), to)
+    if html is not None:
+        from transformer_nfn.cli.pages.dedup import write_dedup
+
+        title = sources[0] if len(sources) == 1 else str(folder)
+        write_dedup(html, title, found, lambda file: short(file, folder), _summary(found))
+        say(f"wrote {html}", err=True)
     rows = found.table(least=1 if len(paths) <= _LISTED else 2)
     if as_json:
         figures = {**found.counts(), "table": [row._asdict() for row in rows]}
@@ -78,17 +102,22 @@ def dedup(
     else:
         _show(rows[:_LISTED], folder)
         if len(rows) > _LISTED:
-            say(f"and {len(rows) - _LISTED} more: --to FILE.parquet writes them all")
-        counts = found.counts()
-        say(
-            f"{counts['files']} files, {counts['networks']} networks in {counts['families']} "
-            f"families; {counts['copies']} copies, {counts['kin']} kin"
-        )
+            say(f"and {len(rows) - _LISTED:,} more: --to FILE.parquet writes them all")
+        say(_summary(found))
         _show_unsupported(found, folder)
-        for reason in found.broken.values():
-            say(f"not read: {reason}", err=True)
+        _show_broken(found)
     if not paths and not found.unsupported:
         raise typer.Exit(1)
+
+
+def _summary(found: "Duplicates") -> str:
+    """The counts in a line."""
+    counts = found.counts()
+    return (
+        f"{counted(counts['files'], 'file')}, {counted(counts['networks'], 'network')} in "
+        f"{counted(counts['lineages'], 'lineage')}; "
+        f"{counted(counts['copies'], 'copy', 'copies')}, {counts['related']:,} related"
+    )
 
 
 def _show_unsupported(found: "Duplicates", folder: Path) -> None:
@@ -97,8 +126,9 @@ def _show_unsupported(found: "Duplicates", folder: Path) -> None:
         return
     copies = found.unsupported_copies
     say(
-        f"{len(found.unsupported)} files are of no family that is read (`tnfn inspect` says why); "
-        f"{len(copies)} of them have the tensors of another"
+        f"{counted(len(found.unsupported), 'more file')} of architectures that are not read, "
+        f"{len(copies):,} with the tensors of another; `tnfn inspect` says why, `tnfn kin` "
+        f"compares two of them by their rows"
     )
     for path, of in list(copies.items())[:_LISTED]:
         say(f"  {short(path, folder)} has the tensors of {short(of, folder)}")
@@ -108,7 +138,6 @@ def _find(
     sources: list[str], out: str | None, blocks: str, ray: str | None, as_json: bool
 ) -> "Duplicates":
     """From fingerprints computed in memory, or with a folder of results in between, or of one."""
-    from transformer_nfn.checkpoints import CheckpointError
     from transformer_nfn.hub import FingerprintTask, Results
     from transformer_nfn.kinship import group_copies
 
@@ -117,9 +146,7 @@ def _find(
         return _known_and_new(bulk.results, bulk.listing, figures["reasons"], as_json)
     if len(sources) == 1 and Results.there(sources[0]):
         return _known_and_new(Results(sources[0]), None, {}, as_json)
-    for source in sources:
-        if "://" not in source and not os.path.exists(source):
-            raise CheckpointError(f"{source} does not exist")
+    check_there(*sources)
     found = few_fingerprints(sources, blocks, ray, as_json)
     return group_copies(found.done, found.broken, found.digests)
 
@@ -170,29 +197,36 @@ def _write(rows: "list[Row]", to: Path) -> None:
 
 
 def _show(rows: "list[Row]", folder: Path) -> None:
-    from rich.console import Console
-    from rich.table import Table
+    if not rows:
+        return
+    columns = ("lineage", "network", "path", "relation", "distance", "dtype")
+    words = {"copy": "copy of", "related": "related to"}
+    print_table(
+        columns,
+        (
+            (
+                str(row.lineage),
+                str(row.network),
+                short(row.path, folder),
+                ""
+                if row.relation is None or row.to is None
+                else f"{words[row.relation]} {short(row.to, folder)}",
+                "" if row.distance is None else f"{row.distance:.1e}",
+                row.dtype,
+            )
+            for row in rows
+        ),
+        right=("lineage", "network", "distance"),
+    )
 
-    # Elsewhere than at a terminal lines may be long; folded names are hard to search for.
-    console = Console()
-    console = console if console.is_terminal else Console(width=1000)
-    table = Table(box=None, header_style="bold", pad_edge=False)
-    for name in ("family", "network", "file", "what", "distance", "dtype"):
-        table.add_column(name, overflow="fold", justify="right" if name == "distance" else "left")
-    for row in rows:
-        what = "" if row.of is None else f"{row.kinship.value} of {short(row.of, folder)}"
-        far = "" if row.distance is None else f"{row.distance:.1e}"
-        words = (
-            str(row.family + 1),
-            str(row.group + 1),
-            short(row.path, folder),
-            what,
-            far,
-            row.dtype,
-        )
-        table.add_row(*(styled(word) for word in words))
-    if rows:
-        console.print(table)
+
+def _show_broken(found: "Duplicates") -> None:
+    """Files that could not be read, the first of them with the reason."""
+    some = found.index.paths or found.unsupported
+    for reason in list(found.broken.values())[:_BROKEN]:
+        say(f"{'not read' if some else 'error'}: {reason}", err=True)
+    if (more := len(found.broken) - _BROKEN) > 0:
+        say(f"and {counted(more, 'more file')} could not be read: --json names them all", err=True)
 
 
 def _draw(draw: Any, found: "Duplicates", folder: Path, path: Path) -> None:

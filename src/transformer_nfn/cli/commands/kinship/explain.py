@@ -6,6 +6,8 @@ import typer
 
 from transformer_nfn.cli.checkpoints import Blocks, Source
 from transformer_nfn.cli.common import Json
+from transformer_nfn.cli.early import check_there
+from transformer_nfn.cli.tables import print_table
 from transformer_nfn.cli.terminal import say, say_json
 
 if TYPE_CHECKING:
@@ -19,7 +21,9 @@ def explain(
     ],
     as_json: Json = False,
 ) -> None:
-    """Say which tensors of a checkpoint come from which others: copied, merged, changed, new.
+    """Say which tensors come from which other checkpoints.
+
+    Each is copied, merged, changed or new.
 
     Tensors of the same names are compared, blocks with the blocks that are most like them. Merged
     tensors are sums of their parents, with coefficients by least squares: a task vector is such a
@@ -27,6 +31,7 @@ def explain(
 
     Example: tnfn explain merged/ --from base/ --from tuned/
     """
+    check_there(checkpoint, *parents)
     from contextlib import ExitStack
 
     from transformer_nfn.checkpoints import open_files
@@ -75,9 +80,9 @@ def facts(found: "Explanation", names: list[str]) -> dict[str, Any]:
 
 def _show(found: "Explanation", names: list[str]) -> None:
     say(found.summary)
-    width = max((len(one.name) for one in found.tensors), default=0)
+    rows = []
     for one in found.tensors:
-        parts = (f"{share.coefficient:.3f} {names[share.parent]}" for share in one.shares)
-        made = " + ".join(parts)
+        made = " + ".join(f"{share.coefficient:.3f} {names[share.parent]}" for share in one.shares)
         left = f", {one.left:.1%} new" if one.origin.value == "changed" else ""
-        say(f"  {one.name:<{width}}  {one.origin.value:<7}  {made}{left}".rstrip())
+        rows.append((one.name, one.origin.value, made + left))
+    print_table(("tensor", "origin", "made of"), rows)

@@ -16,6 +16,7 @@ from transformer_nfn.cli.bulk import (
 )
 from transformer_nfn.cli.checkpoints import FamilyFile
 from transformer_nfn.cli.common import Json, Ray
+from transformer_nfn.cli.early import check_some_there
 from transformer_nfn.cli.terminal import say, say_json
 
 if TYPE_CHECKING:
@@ -44,7 +45,9 @@ def fingerprint(
     ray: Ray = None,
     as_json: Json = False,
 ) -> None:
-    """Fingerprint checkpoints: 16 numbers for each attention, MLP, embedding and head.
+    """Fingerprint checkpoints, a few or a million.
+
+    16 numbers for each attention, MLP, embedding and output head.
 
     Exit code 1 if a file could not be read; with a FOLDER, where such files are rows with a
     reason, if none could be.
@@ -52,6 +55,7 @@ def fingerprint(
     Example: tnfn fingerprint model.safetensors checkpoints/ --out prints.parquet
     Example: tnfn fingerprint s3://hub/models --out prints --blocks first,last --ray
     """
+    check_some_there(sources)
     from transformer_nfn.checkpoints import CheckpointError
 
     if out is not None and is_folder(out):
@@ -60,7 +64,7 @@ def fingerprint(
         if family is not None:
             raise CheckpointError(
                 "--family is for a few files; for a FOLDER of results install the family as a "
-                "package with an entry point, see docs/networks.md"
+                "package with an entry point, see docs/understand/networks.md"
             )
         _, figures = run_bulk(FingerprintTask(blocks, limit), sources, out, ray, as_json)
         if as_json:

@@ -14,16 +14,18 @@ from transformer_nfn.cli.checkpoints import (
     OptionsFirst,
     OptionsSecond,
     Source,
-    check_picture,
     open_two,
 )
 from transformer_nfn.cli.common import Json
+from transformer_nfn.cli.early import check_picture, check_there
 from transformer_nfn.cli.evidence import Bom, Card, check_evidence, write_evidence
+from transformer_nfn.cli.pages.common import Html, check_page
+from transformer_nfn.cli.tables import print_panel, print_table
 from transformer_nfn.cli.terminal import say, say_json
 
 if TYPE_CHECKING:
     from transformer_nfn.checkpoints import Checkpoint
-    from transformer_nfn.kinship import BlockKin, Count, Disguise, Kin
+    from transformer_nfn.kinship import BlockKin, Count, Disguise, Kin, NetKin
 
 #: Exit codes of `tnfn kin`; 1 and 2 are errors, of a file and of the command line.
 UNRELATED, NOT_COMPARABLE = 3, 4
@@ -35,6 +37,7 @@ def kin(
     plot: Annotated[
         Path | None, typer.Option(help="A picture: blocks of the first against the second's.")
     ] = None,
+    html: Html = None,
     units: Annotated[
         Path | None,
         typer.Option(
@@ -56,7 +59,9 @@ def kin(
     card: Card = None,
     as_json: Json = False,
 ) -> None:
-    """Ask whether one checkpoint comes from another, or both from one start, with a p-value.
+    """Does one checkpoint come from another? With a p-value.
+
+    Or do both come from one start?
 
     Neurons, heads and coordinates of strangers are in no common order; those of a fine-tune keep
     their numbers. Answers: copy, derived, shares a start, shares parts, unrelated as far as can be
@@ -67,6 +72,10 @@ def kin(
 
     Example: tnfn kin tuned/ base/ --plot blocks.png
     """
+    check_picture(plot)
+    check_evidence(bom, card)
+    check_page(html)
+    check_there(first, second)
     from transformer_nfn.checkpoints import UnsupportedError, open_files
     from transformer_nfn.kinship import (
         Relation,
@@ -77,8 +86,6 @@ def kin(
     )
     from transformer_nfn.kinship import kin as ask
 
-    check_picture(plot)
-    check_evidence(bom, card)
     if units is not None and (bom or card):
         raise typer.BadParameter("needs networks of a known family", param_hint="--bom, --card")
     hidden = None
@@ -110,6 +117,11 @@ def kin(
         plot_blocks(found, plot, *names)
     elif plot is not None:
         say("no picture: no blocks were compared", err=True)
+    if html is not None:
+        from transformer_nfn.cli.pages.kin import write_kin
+
+        write_kin(html, (first, second), found, in_words(found), table_of)
+        say(f"wrote {html}", err=True)
     if as_json:
         said = hidden and {"score": round(hidden.score, 4), "blocks": hidden.blocks}
         say_json(facts(found) | ({"disguised": said} if disguised else {}))
@@ -209,41 +221,55 @@ def _log10(value: float) -> float:
     return round(value, 2) + 0.0
 
 
-def _show(found: "Kin") -> None:
-    say(f"{found.relation.value}: {found.reason}")
+#: The colour of an answer's frame.
+_COLOURS = {"unrelated as far as can be seen": "yellow", "not comparable": "yellow"}
+
+
+def in_words(found: "Kin") -> list[tuple[str, str]]:
+    """The answer as a person wants to read it: a word each, and a sentence."""
+    lines = [("why", found.reason)]
     if found.networks:
-        say(f"p at most {_power(found.log10_p)}")
+        lines.append(("p", f"at most {_power(found.log10_p)} for strangers"))
     if found.direction is not None:
-        say(f"direction: {found.direction}")
+        lines.append(("direction", str(found.direction)))
+    return lines
+
+
+def table_of(net: "NetKin") -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
+    """The headings and rows of one network: its stream and its blocks."""
+    rows: list[tuple[str, ...]] = []
+    if (stream := net.stream) is not None:
+        p = _power(stream.count.log10_p) if stream.doubt is None else "not counted"
+        close = "", ""
+        if stream.close is not None:
+            close = f"{stream.close.cosine:.3f}", f"{stream.close.difference:.2%}"
+        rows.append(("stream", "", _kept(stream.count), p, *close))
+    rows += [
+        (
+            str(block.number),
+            str(block.other),
+            _kept(block.telling),
+            _power(block.log10_p),
+            f"{block.cosine:.3f}",
+            f"{block.difference:.2%}" if block.close else "",
+        )
+        for block in net.blocks
+    ]
+    return ("block", "with", "units", "p", "cosine", "differ by"), rows
+
+
+def _show(found: "Kin") -> None:
+    answer = found.relation.value
+    print_panel(answer, in_words(found), _COLOURS.get(answer, "green"))
     for net in found.networks:
-        rows = [("block", "with", "units", "p", "cosine", "differ by")]
-        if (stream := net.stream) is not None:
-            p = _power(stream.count.log10_p) if stream.doubt is None else "not counted"
-            close = "", ""
-            if stream.close is not None:
-                close = f"{stream.close.cosine:.3f}", f"{stream.close.difference:.2%}"
-            rows.append(("stream", "", _kept(stream.count), p, *close))
-        rows += [
-            (
-                str(block.number),
-                str(block.other),
-                _kept(block.telling),
-                _power(block.log10_p),
-                f"{block.cosine:.3f}",
-                f"{block.difference:.2%}" if block.close else "",
-            )
-            for block in net.blocks
-        ]
         say("")
         say(net.name)
-        widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-        for row in rows:
-            cells = (cell.ljust(width) for cell, width in zip(row, widths, strict=True))
-            say("  " + "  ".join(cells).rstrip())
+        columns, rows = table_of(net)
+        print_table(columns, rows, indent=2, right=("cosine", "differ by"))
         if net.reason:
             say(f"  the stream is not compared: {net.reason}")
-        if stream is not None and stream.doubt:
-            say(f"  the stream is not counted in p: {stream.doubt}")
+        if net.stream is not None and net.stream.doubt:
+            say(f"  the stream is not counted in p: {net.stream.doubt}")
 
 
 def _show_hidden(hidden: "Disguise") -> None:

@@ -1,15 +1,18 @@
 """`tnfn nearest`: which of many known checkpoints a file is a copy or kin of."""
 
+import os
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from transformer_nfn.cli.common import Json
+from transformer_nfn.cli.early import check_there
 from transformer_nfn.cli.names import common_folder, short
+from transformer_nfn.cli.tables import print_table
 from transformer_nfn.cli.terminal import say, say_json
 
 if TYPE_CHECKING:
-    from transformer_nfn.kinship import Index, Neighbour
+    from transformer_nfn.kinship import Fingerprint, Index, Neighbour
 
 
 def nearest(
@@ -20,23 +23,26 @@ def nearest(
     top: Annotated[int, typer.Option(min=1, help="How many to name.")] = 10,
     as_json: Json = False,
 ) -> None:
-    """Name the known checkpoints nearest to a file: copies in disguise first, then kin.
+    """Find the known checkpoints nearest to a file.
 
-    Only those of the same architecture and sizes are compared. All are, so nothing is missed. Exit
-    code 1 if there is none of its shape.
+    Copies in disguise first, then related ones.
+
+    Only those of the same architecture and sizes are compared; all of these are, so nothing is
+    missed. The file itself is left out. Exit code 1 if there is none of its shape.
 
     Example: tnfn nearest model.safetensors prints/
     """
+    check_there(checkpoint, prints)
     from transformer_nfn.hub import Results, stored_index
     from transformer_nfn.kinship import fingerprint
 
     results = Results(prints)
     index = stored_index(results)
     one = fingerprint(checkpoint, blocks=results.task["blocks"])
-    found = index.nearest(one, top)
+    found = [near for near in index.nearest(one, top + 1) if not _is_itself(near, one, index)][:top]
     if as_json:
         rows = [
-            {"path": index.paths[near.file], "distance": near.distance, "kinship": near.kinship}
+            {"path": index.paths[near.file], "relation": near.kinship, "distance": near.distance}
             for near in found
         ]
         say_json({"path": one.path, "shape": one.shape, "nearest": rows})
@@ -48,9 +54,22 @@ def nearest(
         raise typer.Exit(1)
 
 
+def _is_itself(near: "Neighbour", one: "Fingerprint", index: "Index") -> bool:
+    """Whether a file of the folder is the one that is asked for."""
+    paths = index.paths[near.file], one.path
+    if any("://" in path for path in paths):
+        return paths[0] == paths[1]
+    return os.path.realpath(paths[0]) == os.path.realpath(paths[1])
+
+
 def _show(index: "Index", found: "list[Neighbour]") -> None:
     paths = [index.paths[near.file] for near in found]
     folder = common_folder(paths)
-    width = max(len(near.kinship.value) for near in found)
-    for near, path in zip(found, paths, strict=True):
-        say(f"{near.kinship.value:<{width}}  {near.distance:.1e}  {short(path, folder)}")
+    print_table(
+        ("path", "relation", "distance"),
+        (
+            (short(path, folder), near.kinship.value, f"{near.distance:.1e}")
+            for near, path in zip(found, paths, strict=True)
+        ),
+        right=("distance",),
+    )

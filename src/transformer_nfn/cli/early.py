@@ -1,0 +1,112 @@
+"""What can be known to be wrong before anything heavy is imported: torch alone takes seconds."""
+
+import os
+from collections.abc import Sequence
+from importlib.util import find_spec
+from math import inf
+from pathlib import Path
+
+import typer
+
+
+class EarlyError(ValueError):
+    """A path or a package that a command cannot do without."""
+
+
+def check_there(*paths: str | None) -> None:
+    """Complain of the first path that does not exist; what is at a URL is seen later.
+
+    Raises:
+        EarlyError: If there is one.
+    """
+    for path in paths:
+        if path is not None and _is_missing(path):
+            raise EarlyError(f"{path} does not exist")
+
+
+def check_some_there(paths: Sequence[str]) -> None:
+    """The same where commands go on with what is there: only if all are missing."""
+    if all(map(_is_missing, paths)):
+        check_there(*paths)
+
+
+def check_zoos(*folders: str | None) -> None:
+    """The same of zoos, with what makes one."""
+    for folder in folders:
+        if folder is not None and _is_missing(folder):
+            raise EarlyError(
+                f"{folder} is no zoo: it does not exist. `tnfn zoo build RECIPE --out FOLDER` "
+                "makes one"
+            )
+
+
+def _is_missing(path: str) -> bool:
+    if "://" in path:
+        return False
+    try:
+        os.stat(path)
+    except (FileNotFoundError, NotADirectoryError):
+        return True
+    except (OSError, ValueError):  # such as a folder that may not be looked into: said later
+        return False
+    return False
+
+
+def check_writable(path: Path | None, kinds: tuple[str, ...]) -> None:
+    """Complain of a file that cannot be written before hours of work and not after.
+
+    Raises:
+        EarlyError: If its ending is another, its folder missing, or it is a folder.
+    """
+    if path is None:
+        return
+    if path.suffix not in kinds:
+        raise EarlyError(f"{path} should end in {' or '.join(kinds)}")
+    if not path.absolute().parent.is_dir():
+        raise EarlyError(f"{path.parent} is no folder; make it first")
+    if path.is_dir():
+        raise EarlyError(f"{path} is a folder, not a file to write")
+    if not os.access(path if path.exists() else path.absolute().parent, os.W_OK):
+        raise EarlyError(f"{path} cannot be written: permission denied")
+
+
+def above_zero(value: float | None) -> float | None:
+    """A number that is to be above 0 and finite, which no range of typer says.
+
+    Raises:
+        typer.BadParameter: If it is not.
+    """
+    if value is not None and not 0 < value < inf:
+        raise typer.BadParameter(f"{value} is not a number above 0")
+    return value
+
+
+def known_device(device: str) -> str:
+    """A device that is there.
+
+    Raises:
+        typer.BadParameter: If there is no such GPU.
+    """
+    if device != "cpu":
+        import torch
+
+        if not torch.cuda.is_available():
+            raise typer.BadParameter("torch sees no GPU here; --device cpu needs none")
+    return device
+
+
+def check_package(package: str, what: str, extra: str) -> None:
+    """Complain of a package that will be missing.
+
+    Raises:
+        EarlyError: If it is not installed, saying what installs it.
+    """
+    if find_spec(package) is None:
+        raise EarlyError(f"{what} needs {package}: `pip install 'transformer-nfn[{extra}]'`")
+
+
+def check_picture(path: Path | None) -> None:
+    """Complain of a picture that cannot be drawn before the work, too."""
+    check_writable(path, (".png", ".pdf", ".svg"))
+    if path is not None:
+        check_package("matplotlib", "--plot", "zoo")

@@ -1,0 +1,1 @@
+"""`--html`: what a command found, as a page to look at."""
