@@ -71,7 +71,7 @@ def test_a_tree_is_written_as_text_and_as_a_picture(folder: Path, tmp_path: Path
     ]  # fmt: skip
     assert (tmp_path / "tree.png").read_bytes().startswith(b"\x89PNG")
     refused = tnfn("dedup", folder, "--tree", tmp_path / "tree.txt")
-    assert isinstance(refused.exception, CheckpointError)
+    assert "should end in .dot" in str(refused.exception)
 
 
 def test_dedup_gives_json_and_a_picture(folder: Path, tmp_path: Path) -> None:
@@ -87,10 +87,10 @@ def test_dedup_gives_json_and_a_picture(folder: Path, tmp_path: Path) -> None:
 def test_dedup_fails_where_nothing_can_be_read(tmp_path: Path) -> None:
     (tmp_path / "a.safetensors").write_bytes(b"no")
     assert tnfn("dedup", tmp_path).exit_code == 1
-    assert isinstance(tnfn("dedup", tmp_path / "none").exception, CheckpointError)
+    assert "does not exist" in str(tnfn("dedup", tmp_path / "none").exception)
     made.zoo_net(tmp_path / "b.safetensors")
     refused = tnfn("dedup", tmp_path, "--plot", tmp_path / "none" / "a.png")
-    assert isinstance(refused.exception, CheckpointError)
+    assert "is no folder; make it first" in str(refused.exception)
 
 
 def test_fingerprints_are_written_and_read(folder: Path, tmp_path: Path) -> None:

@@ -404,8 +404,11 @@ def different_shapes(ours: Checkpoint, theirs: Checkpoint) -> str | None:
         return "only one gives hidden states"
     for part in ("writers", "heads"):
         one, two = (_shapes(checkpoint, part) for checkpoint in (ours, theirs))
-        for which, some, others in (("first", one, two), ("second", two, one)):
-            if alone := sorted(set(some) - set(others)):
+        for which, alone in (
+            ("first", sorted({*one} - {*two})),
+            ("second", sorted({*two} - {*one})),
+        ):
+            if alone:
                 return f"only the {which} has {alone[0]}"
         for name, shape in sorted(one.items()):
             if shape != two[name]:
