@@ -1,4 +1,4 @@
-"""What people do with PyTorch, done with everything here that takes tensors: docs/torch.md."""
+"""What people do with PyTorch, done with everything that takes tensors: docs/reference/torch.md."""
 
 import copy
 import pickle  # noqa: TID251 - what a DataLoader's workers and torch.save do
@@ -182,7 +182,7 @@ def meta(subject: Subject) -> None:
     assert all(leaf.is_meta for leaf in floats(got))
 
 
-#: What is asked, in the words of docs/torch.md.
+#: What is asked, in the words of docs/reference/torch.md.
 CONTRACTS: dict[str, Callable[[Subject], None]] = {
     "copy, pickle, EMA": copies,
     "state_dict": state_dict,
@@ -243,7 +243,7 @@ def test_every_public_name_is_asked() -> None:
 
 
 def table() -> str:
-    """What holds, as docs/torch.md has it."""
+    """What holds, as docs/reference/torch.md has it."""
     lines = [["", *CONTRACTS], ["---"] * (1 + len(CONTRACTS))]
     for name, subject in SUBJECTS.items():
         cells = [f"`{name}`" if " and " not in name else name]
@@ -259,7 +259,7 @@ def table() -> str:
 
 
 def test_the_page_says_what_holds() -> None:
-    page = (Path(__file__).parents[2] / "docs" / "torch.md").read_text()
-    assert table() in page, f"put this into docs/torch.md:\n{table()}"
+    page = (Path(__file__).parents[2] / "docs" / "reference" / "torch.md").read_text()
+    assert table() in page, f"put this into docs/reference/torch.md:\n{table()}"
     for (name, contract), reason in LIMITS.items():
         assert f"`{name}`, {contract}: {reason}" in page

@@ -1,4 +1,4 @@
-"""The example project of docs/gate.md works as its page says."""
+"""The example project of docs/guides/gate.md works as its page says."""
 
 import subprocess
 import sys
@@ -17,7 +17,7 @@ def test_the_example_project() -> None:
 
 
 def test_the_page_shows_its_test() -> None:
-    page = (ROOT / "docs" / "gate.md").read_text()
+    page = (ROOT / "docs" / "guides" / "gate.md").read_text()
     shown = page.split("```python\n")[1].split("```")[0].strip()
     lines = [line for line in shown.splitlines() if line.strip()]
     code = (ROOT / "examples" / "gate" / "test_folding.py").read_text()

@@ -22,6 +22,8 @@ def blocks(page: str) -> list[tuple[str, str]]:
         "index.md",
         "guides/compare.md",
         "reference/symmetries.md",
+        "reference/torch.md",
+        "tutorials/own-networks.md",
         "understand/blocks.md",
         "understand/group.md",
         "understand/layers.md",

@@ -1,4 +1,4 @@
-"""The example of docs/weights-out.md: its steps are equivariant, and its page shows its figures."""
+"""docs/guides/weights-out.md: its steps are equivariant, and the page shows its figures."""
 
 import json
 import sys
@@ -115,7 +115,7 @@ def test_a_net_without_a_gradient_stays_finite(nets, images) -> None:  # type: i
 
 
 def test_the_page_shows_the_figures_of_its_file() -> None:
-    page = (ROOT / "docs" / "weights-out.md").read_text()
+    page = (ROOT / "docs" / "guides" / "weights-out.md").read_text()
     report = json.loads((ROOT / "docs" / "results" / "weights_out.json").read_text())
     assert report["ok"]
     for name, row in report["figures"]["steps"].items():

@@ -1,7 +1,8 @@
 """The results of bulk work: a folder of Parquet shards, and hub.json, which says what they hold.
 
 Shards are committed once and never change. Their names begin with the number of the run that wrote
-them, and of several rows of one path the newest counts. docs/scale.md specifies the columns.
+them, and of several rows of one path the newest counts. docs/reference/formats.md specifies the
+columns.
 """
 
 import json

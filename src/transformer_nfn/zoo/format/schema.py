@@ -1,4 +1,4 @@
-"""The columns of a zoo's shards. docs/zoo-format.md specifies them."""
+"""The columns of a zoo's shards. docs/reference/formats.md specifies them."""
 
 import hashlib
 import json
