@@ -1,3 +1,4 @@
+import gc
 import os
 from collections.abc import Iterator
 
@@ -26,6 +27,20 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         for item in items:
             if item.get_closest_marker("wrong_types"):
                 item.add_marker(left_out)
+
+
+def pytest_collection_finish() -> None:
+    """What was imported stays: no collection of garbage looks at its million objects again."""
+    gc.collect()
+    gc.freeze()
+
+
+@pytest.fixture(autouse=True, scope="session")
+def no_waiting_for_the_disk() -> Iterator[None]:
+    """Thousands of small files need not outlive a power cut."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(os, "fsync", lambda _: None)
+        yield
 
 
 @pytest.fixture(autouse=True)

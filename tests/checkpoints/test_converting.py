@@ -1,6 +1,9 @@
 """Other formats as safetensors: the same tensors, and no code of a pickle."""
 
+import os
+import subprocess
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -9,8 +12,35 @@ from safetensors.torch import load_file
 from benchmarks.material.gguf_files import source, write
 from tests.checkpoints import made
 from tests.security.poison import poisons
-from transformer_nfn.checkpoints import Checkpoint, CheckpointError, convert
+from transformer_nfn.checkpoints import Checkpoint, CheckpointError, convert, unpickling
 from transformer_nfn.identity import Answer, same
+
+
+def forked(words: list[str], **_: Any) -> "subprocess.CompletedProcess[str]":
+    """The process that unpickles, as a fork of this one, which has imported torch already."""
+    out, into = os.pipe()
+    if not (child := os.fork()):
+        status, said = 2, "no message"
+        try:
+            unpickling._main(*words[words.index(unpickling.__name__) + 1 :])
+            status = 0
+        except SystemExit as end:
+            status, said = 1, str(end.code)
+        finally:
+            os.write(into, said.encode() if status else b"")
+            os._exit(status)
+    os.close(into)
+    with open(out) as stderr:
+        said = stderr.read()
+    return subprocess.CompletedProcess(
+        words, os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), stderr=said
+    )
+
+
+@pytest.fixture
+def in_a_fork(monkeypatch: pytest.MonkeyPatch) -> None:
+    """To start a process that imports torch takes seconds; a few tests do."""
+    monkeypatch.setattr(unpickling.subprocess, "run", forked)
 
 
 def test_gguf_becomes_a_folder_that_transformers_reads(tmp_path: Path) -> None:
@@ -27,7 +57,11 @@ def test_gguf_becomes_a_folder_that_transformers_reads(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("around", [None, "state_dict"])
-def test_a_pickle_of_torch(around: str | None, tmp_path: Path) -> None:
+def test_a_pickle_of_torch(
+    around: str | None, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    if around is not None:
+        request.getfixturevalue("in_a_fork")
     folder = made.save(made.model("gpt2"), tmp_path / "net")
     tensors = load_file(folder / "model.safetensors")
     tied = {**tensors, "lm_head.weight": tensors["transformer.wte.weight"]}
@@ -41,6 +75,7 @@ def test_a_pickle_of_torch(around: str | None, tmp_path: Path) -> None:
         assert same(one, two, seed=0).answer is Answer.EQUIVALENT
 
 
+@pytest.mark.usefixtures("in_a_fork")
 @pytest.mark.parametrize("kind", ["pickle", "torch.save", "torch.save, legacy"])
 def test_a_pickle_with_code_is_not_run(kind: str, tmp_path: Path) -> None:
     marker = tmp_path / "marker"
@@ -61,6 +96,7 @@ def test_a_pickle_that_grows_is_stopped(tmp_path: Path) -> None:
         convert(file, tmp_path / "out", unpickled=True)
 
 
+@pytest.mark.usefixtures("in_a_fork")
 def test_what_is_refused(tmp_path: Path) -> None:
     file = tmp_path / "net.bin"
     torch.save([torch.zeros(2)], file)  # noqa: TID251
@@ -96,6 +132,7 @@ def test_another_config_is_not_kept(tmp_path: Path) -> None:
 A = torch.zeros(2)
 
 
+@pytest.mark.usefixtures("in_a_fork")
 @pytest.mark.parametrize(
     ("stored", "message"),
     [

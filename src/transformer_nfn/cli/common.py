@@ -28,7 +28,9 @@ def show(figures: dict[str, Any], as_json: bool) -> None:
         return
     width = max(len(name) for name in figures)
     for name, value in figures.items():
-        if isinstance(value, list | dict):
+        if isinstance(value, list) and all(isinstance(one, str) for one in value):
+            value = ", ".join(value)
+        elif isinstance(value, list | dict):
             value = json.dumps(value)
         say(f"{name.replace('_', ' '):<{width}}  {value}")
 

@@ -33,6 +33,22 @@ def run_in(
         return [{head: out.as_subclass(Tensor) for head, out in given.items()} for given in found]
 
 
+#: What says something of a tensor, which is most of what is asked of one, and what gives the same
+#: numbers in another shape: there is nothing to round.
+_ABOUT = frozenset(
+    {
+        *(Tensor.shape.__get__, Tensor.dtype.__get__, Tensor.device.__get__),  # type: ignore[attr-defined]
+        *(Tensor.dim, Tensor.is_floating_point, Tensor.__len__),
+    }
+)
+_SAME_NUMBERS = frozenset(
+    {
+        *(Tensor.__getitem__, Tensor.flatten, Tensor.reshape, Tensor.permute, Tensor.transpose),
+        *(Tensor.unsqueeze, Tensor.split, torch.split, Tensor.chunk, Tensor.unbind),
+    }
+)
+
+
 class _Stored(Tensor):
     """Numbers, and all that is computed with them, as the dtype of a file can hold them.
 
@@ -46,8 +62,11 @@ class _Stored(Tensor):
     def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if func is F.scaled_dot_product_attention:
             return _attention(*args, **(kwargs or {}))
+        if func in _ABOUT:
+            with torch._C.DisableTorchFunctionSubclass():
+                return func(*args, **(kwargs or {}))
         found = super().__torch_function__(func, types, args, kwargs or {})  # type: ignore[no-untyped-call]
-        return cls._rounded(found)
+        return found if func in _SAME_NUMBERS else cls._rounded(found)
 
     @classmethod
     def _rounded(cls, found: Any) -> Any:
