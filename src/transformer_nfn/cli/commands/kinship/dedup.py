@@ -69,7 +69,7 @@ def dedup(
     check_writable(to, (".parquet", ".csv"))
     check_picture(plot)
     check_page(html)
-    if tree is not None and tree.suffix in (".png", ".svg"):
+    if tree is not None and tree.suffix in (".png", ".pdf", ".svg"):
         check_package("matplotlib", "--tree", "zoo")
     if tree is None:
         check_some_there(sources)
