@@ -9,6 +9,7 @@ import re
 import resource
 import shutil
 import socket
+import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -75,6 +76,15 @@ def commands(group: object = None, before: str = "") -> Iterator[str]:
 
 def test_every_command_is_here():
     assert sorted(RIGHT) == sorted(commands())
+
+
+@pytest.fixture(autouse=True, scope="module")
+def made_once() -> Iterator[None]:
+    """typer makes all commands anew for each call, which is a third of the time here."""
+    command = get_command(app)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("typer.main.get_command", lambda _: command)
+        yield
 
 
 class House(dict[str, str]):
@@ -546,3 +556,49 @@ def test_what_is_meant_ends_well(command, built, tmp_path, capsys):
     """Or mistakes in `RIGHT` would be what is refused above."""
     ended = tnfn(capsys, *command.split(), *filled(RIGHT[command], built, tmp_path))
     assert ended.code == 0, ended
+
+
+#: Of what does not exist; said before torch is imported, which takes seconds.
+MISSING = (
+    "same none nothing",
+    "inspect none",
+    "kin none nothing",
+    "explain none --from nothing",
+    "dedup none",
+    "audit none",
+    "nearest none nothing",
+    "fingerprint none",
+    "reparam none --out new",
+    "convert none --out new",
+    "apply none nothing --out new",
+    "verify none nothing never",
+    "rank none --model nothing",
+    "zoo info none",
+    "zoo verify none",
+    "zoo card none",
+    "zoo export none --out new",
+    "zoo import none --task mnist --out new",
+    "bench plan --zoo none",
+    "bench run --zoo none --out new",
+    "bench fit --zoo none --model nfn --name new",
+    "bench report none",
+)
+
+
+def test_missing_paths_are_said_before_torch_is_imported(tmp_path):
+    code = f"""
+import sys
+from transformer_nfn.cli import main
+for line in {MISSING!r}:
+    sys.argv = ["tnfn", *line.split()]
+    try:
+        main()
+    except SystemExit as ended:
+        print(ended.code, "torch" in sys.modules)
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=120, cwd=tmp_path
+    )
+    assert done.stdout.splitlines() == ["1 False"] * len(MISSING), done
+    assert all("none" in line and "not exist" in line for line in done.stderr.splitlines())
+    assert not list(tmp_path.iterdir())

@@ -115,7 +115,7 @@ def test_a_failed_save_leaves_the_old_file(tmp_path: Path, monkeypatch: pytest.M
     def full(*_: object) -> None:
         raise OSError("no space left on device")
 
-    monkeypatch.setattr("transformer_nfn.models.storage.save_file", full)
+    monkeypatch.setattr("transformer_nfn.models.storage.save", full)
     with pytest.raises(OSError, match="no space left"):
         save_model(model(4), path)
     assert path.read_bytes() == before
