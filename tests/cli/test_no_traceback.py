@@ -12,6 +12,7 @@ import socket
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
@@ -481,22 +482,23 @@ WRITING = (
 )
 
 
-@pytest.fixture
+@contextmanager
 def full_disk() -> Iterator[None]:
     """No file may have a byte: writes fail as they do where there is no room."""
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (0, before[1]))
-    yield
-    resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
 
 
 @pytest.mark.parametrize("line", WRITING)
-def test_a_full_disk(line, built, tmp_path, capsys, request):
+def test_a_full_disk(line, built, tmp_path, capsys):
     write_tiny(tmp_path)
     words = filled(line.replace("TINY.toml", str(tmp_path / "tiny.toml")), built, tmp_path)
-    request.getfixturevalue("full_disk")
-    ended = tnfn(capsys, *words)
-    resource.setrlimit(resource.RLIMIT_FSIZE, 2 * (resource.RLIM_INFINITY,))
+    with full_disk():
+        ended = tnfn(capsys, *words)
     check(ended, line)
     assert "File too large" in ended.err, (line, ended)
 
