@@ -444,8 +444,6 @@ NOT_READ = {
     ("bench run", "ray"): "address",
     ("inspect", "html"): "written", ("dedup", "html"): "written",
     ("dedup", "plot"): "written", ("dedup", "tree"): "written", ("dedup", "to"): "written",
-    ("zoo build", "device"): "word", ("bench run", "device"): "word",
-    ("bench fit", "device"): "word",
     ("zoo export", "checkpoint"): "word",
     ("bench plan", "models"): "words", ("bench run", "models"): "words",
     ("bench report", "to"): "written",
