@@ -24,7 +24,7 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-from benchmarks.hub.planted import Hub, files_of, link, plant, templates
+from benchmarks.hub.planted import FEW, Hub, files_of, link, plant, templates
 from benchmarks.hub.usage import Used, measured
 from transformer_nfn.hub import Results
 
@@ -58,7 +58,9 @@ def bare(paths: list[str]) -> tuple[int, int]:
 def bare_reading(home: Path, processes: int) -> dict[str, float]:
     paths = list(files_of(home))
     parts = [paths[start::processes] for start in range(processes)]
-    with ProcessPoolExecutor(processes, multiprocessing.get_context("spawn")) as pool:
+    # What a fork has imported already takes a fresh process as long as thousands of files.
+    context = multiprocessing.get_context("fork" if len(paths) <= FEW else "spawn")
+    with ProcessPoolExecutor(processes, context) as pool:
         list(pool.map(bare, [part[:10] for part in parts]))  # imports
         start = time.perf_counter()
         done = list(pool.map(bare, parts))

@@ -10,7 +10,7 @@ import multiprocessing
 import os
 import shutil
 from collections.abc import Iterator
-from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures import Executor, ProcessPoolExecutor, ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -37,6 +37,8 @@ GPT2 = {
 A_FOLDER = 100
 #: Of so many files one is a copy and one is broken: these.
 RARE, COPY, BROKEN = 100, 98, 99
+#: So many are written by this process alone.
+FEW = 100
 
 
 @dataclass(frozen=True)
@@ -122,11 +124,17 @@ def plant(home: Path, count: int, kinds: list[Template], processes: int = 2) -> 
             folder.mkdir(parents=True)
             if kinds[kind].config is not None:
                 shutil.copy(kinds[kind].config, folder / "config.json")
-    context = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(processes, context) as pool:
+    with _pool(processes if count > FEW else 1) as pool:
         list(pool.map(partial(_write, home, kinds), sound, chunksize=500))
         list(pool.map(partial(_disguise, home, kinds), copies, chunksize=20))
     return what_is_planted(home, count, kinds)
+
+
+def _pool(processes: int) -> Executor:
+    """One of one is a thread: nothing is imported again, which takes longer than a few files."""
+    if processes == 1:
+        return ThreadPoolExecutor(1)
+    return ProcessPoolExecutor(processes, multiprocessing.get_context("spawn"))
 
 
 def what_is_planted(home: Path, count: int, kinds: list[Template]) -> Hub:
