@@ -68,7 +68,8 @@ def main() -> int:
             os.environ["XDG_CACHE_HOME"] = folder  # the copy that is read goes with the zoo
             recipe, runs = Recipe.load("digits-mini"), 128
             if options.quick:
-                short = recipe.training.model_copy(update={"epochs": 2, "checkpoints": (1, 2)})
+                few = {"epochs": 2, "checkpoints": (1, 2), "train_examples": 320}
+                short = recipe.training.model_copy(update=few)
                 recipe, runs = recipe.model_copy(update={"training": short}), 48
             assert not Build(recipe, zoo, runs=runs).run(InProcess())
         models = ["nfn"] if options.quick else options.models.split(",")
