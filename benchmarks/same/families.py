@@ -62,8 +62,7 @@ TARGETS = {
     "exact": 1e-9, "plain": 1e-5, "float64": 1e-10, "float32": 1e-4, "control": 1e-3,
     "fingerprint": 1e-4,
 }  # fmt: skip
-#: The rest of what they would show is in tests/identity/test_families.py, for every architecture.
-_QUICK = ("gemma3_text", "roberta")
+_QUICK = ("gpt_neox", "gemma3_text", "qwen3", "roberta")
 
 
 def relative(one: Tensor, two: Tensor) -> float:
