@@ -1,4 +1,4 @@
-"""The authors' published code and ours, side by side in float64: terms, layers, model, speed.
+"""The authors' published code and ours side by side: terms, layers, model, speed.
 
     git clone https://github.com/Fsoft-AIC/Transformer-NFN CHECKOUT
     git -C CHECKOUT checkout c1520e2
@@ -6,9 +6,11 @@
     python tools/parity.py CHECKOUT
     python tools/parity.py CHECKOUT --quick --json
 
-Nothing of their code is here: it is imported from the checkout, so give one that you trust. Which
-row of ours is which term of theirs is found by trying: one term gets random numbers and all others
-0, and the row is looked for whose parameter, with the same numbers, gives the same output.
+Nothing of their code is here: it is imported from the checkout, so give one that you trust. Numbers
+are compared in float64, times in float32, in turns and on one thread.
+
+Which row of ours is which term of theirs is found by trying: one term gets random numbers and all
+others 0, and the row is looked for whose parameter, with the same numbers, gives the same output.
 
 Of their model it is the form that reads the classifier of a network by an MLP, which is the default
 of their main.py and what the paper describes. Their other form ("hnps", an equivariant network for
@@ -628,30 +630,39 @@ def time_layers(authors: Authors, spec: BlockSpec, seconds: float) -> dict[str, 
     for case, (kind, channels) in cases.items():
         pair = Pair.make(authors, kind, spec, channels, "xavier_normal")
         batch = WeightBatch.random(spec, networks=16, channels=channels[0], blocks=BLOCKS)
-        if channels[0] > 1:  # as after a layer, which wants a gradient
-            batch = batch.map(lambda tensor: tensor.requires_grad_())
-
-        def step(
-            layer: nn.Module, run: Callable[[WeightBatch], Tensors], batch: WeightBatch = batch
-        ) -> float:
-            layer.zero_grad()
-            for tensor in batch.tensors.values():
-                tensor.grad = None
-            begin = time.perf_counter()
-            loss = sum(out.sum() for out in run(batch).values())
-            assert isinstance(loss, Tensor)
-            loss.backward()
-            return 1e3 * (time.perf_counter() - begin)
-
-        sides = {"theirs": (pair.theirs, pair.run_theirs), "ours": (pair.ours, pair.run_ours)}
+        theirs = to_theirs(authors, batch.map(torch.clone))
+        # Each side reads leaves in its own form, so that no conversion is timed.
+        leaves = [*batch.tensors.values()]
+        for name in NAMES.values():
+            setattr(theirs, name, [tensor.contiguous() for tensor in getattr(theirs, name)])
+            leaves += getattr(theirs, name)
+        for leaf in leaves:  # after another layer a gradient is wanted
+            leaf.requires_grad_(channels[0] > 1)
+        sides = {"theirs": (pair.theirs, theirs), "ours": (pair.ours, batch)}
         times: dict[str, list[float]] = {side: [] for side in sides}
         end = time.perf_counter() + seconds
         while time.perf_counter() < end or len(times["ours"]) < 7:
-            for side, (layer, run) in sides.items():
-                times[side].append(step(layer, run))
+            for side, (layer, read) in sides.items():
+                for leaf in (*leaves, *layer.parameters()):
+                    leaf.grad = None
+                times[side].append(milliseconds(layer, read))
         medians = {side: statistics.median(values[2:]) for side, values in times.items()}
         figures[case] = medians | {"ratio": medians["theirs"] / medians["ours"]}
     return figures
+
+
+def milliseconds(layer: nn.Module, read: Any) -> float:
+    """The time of one forward and backward pass."""
+    begin = time.perf_counter()
+    made = layer(read)
+    if isinstance(made, Tensor):
+        tensors = [made]
+    elif isinstance(made, WeightBatch):
+        tensors = list(made.tensors.values())
+    else:
+        tensors = [tensor for name in NAMES.values() for tensor in getattr(made, name)]
+    torch.autograd.backward(torch.stack([tensor.sum() for tensor in tensors]).sum())
+    return 1e3 * (time.perf_counter() - begin)
 
 
 # --------------------------------------------------------------------------------------- report
