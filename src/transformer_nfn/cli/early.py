@@ -66,8 +66,34 @@ def check_writable(path: Path | None, kinds: tuple[str, ...]) -> None:
         raise EarlyError(f"{path.parent} is no folder; make it first")
     if path.is_dir():
         raise EarlyError(f"{path} is a folder, not a file to write")
+    if path.is_symlink() and path.resolve().suffix not in kinds:
+        raise EarlyError(f"{path} is a link to {path.resolve()}, which would be overwritten")
     if not os.access(path if path.exists() else path.absolute().parent, os.W_OK):
         raise EarlyError(f"{path} cannot be written: permission denied")
+
+
+def check_not_read(reads: Sequence[str | None], *writes: Path | None) -> None:
+    """Complain of a file to write that the same command reads: a checkpoint would be lost.
+
+    Raises:
+        EarlyError: If it is one of the inputs, or one of the files of an input.
+    """
+    for path in writes:
+        for source in reads:
+            if path is not None and source is not None and _is_read(path, source):
+                raise EarlyError(f"{path} is what this command reads; choose another name")
+
+
+def _is_read(path: Path, source: str) -> bool:
+    """Whether a file is an input, or lies with the weights of an input of several files."""
+    if not path.exists() or not os.path.exists(source):
+        return False
+    if os.path.samefile(path, source):
+        return True
+    folder = source if os.path.isdir(source) else os.path.dirname(source) or "."
+    several = os.path.isdir(source) or source.endswith(".json")
+    weights = path.resolve().suffix in (".safetensors", ".gguf")
+    return weights and several and os.path.samefile(path.resolve().parent, folder)
 
 
 def above_zero(value: float | None) -> float | None:

@@ -1,7 +1,9 @@
 """A page of HTML that stands alone: no scripts, nothing from elsewhere, all text escaped."""
 
+import os
 from collections.abc import Collection, Iterable, Sequence
 from pathlib import Path
+from uuid import uuid4
 
 from transformer_nfn.escaping import for_page
 
@@ -114,7 +116,7 @@ class Page:
         self._pieces.append(f'<div class="wide">{piece}</div>')
 
     def save(self, path: Path, made_by: str) -> None:
-        """Write the page.
+        """Write the page, in place of an older one.
 
         Args:
             path: A file.
@@ -122,11 +124,17 @@ class Page:
         """
         # Whatever slipped through could load nothing: the browser is told so as well.
         policy = "default-src 'none'; img-src data:; style-src 'unsafe-inline'"
-        path.write_text(
+        text = (
             '<!doctype html><html lang="en"><head><meta charset="utf-8">'
             f'<meta http-equiv="Content-Security-Policy" content="{policy}">'
             '<meta name="viewport" content="width=device-width">'
             f"<title>{self._title}</title><style>{_STYLE}</style></head><body>"
-            f"{''.join(self._pieces)}<footer>{for_page(made_by)}</footer></body></html>\n",
-            encoding="utf-8",
+            f"{''.join(self._pieces)}<footer>{for_page(made_by)}</footer></body></html>\n"
         )
+        # Whole or not at all, and what a link of this name leads to stays as it is.
+        temporary = path.with_name(f".{uuid4().hex}.part")
+        try:
+            temporary.write_text(text, encoding="utf-8")
+            os.replace(temporary, path)
+        finally:
+            temporary.unlink(missing_ok=True)

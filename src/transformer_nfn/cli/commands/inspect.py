@@ -15,7 +15,7 @@ from transformer_nfn.cli.checkpoints import (
     open_checkpoint,
 )
 from transformer_nfn.cli.common import Json, show
-from transformer_nfn.cli.early import check_there
+from transformer_nfn.cli.early import check_not_read, check_there
 from transformer_nfn.cli.pages.common import Html, check_page
 from transformer_nfn.cli.tables import print_panel, print_table
 from transformer_nfn.cli.terminal import say, say_json
@@ -42,6 +42,7 @@ def inspect(
     Example: tnfn inspect model.safetensors
     """
     check_page(html)
+    check_not_read((path, config, family), html)
     check_there(path, config)
     if adapters.are_adapters(path):
         if html is not None:

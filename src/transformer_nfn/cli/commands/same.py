@@ -22,7 +22,7 @@ from transformer_nfn.cli.checkpoints import (
     open_two,
 )
 from transformer_nfn.cli.common import Json
-from transformer_nfn.cli.early import check_picture, check_there, check_writable
+from transformer_nfn.cli.early import check_not_read, check_picture, check_there, check_writable
 from transformer_nfn.cli.evidence import Bom, Card, check_evidence, write_evidence
 from transformer_nfn.cli.pages.common import Html, check_page
 from transformer_nfn.cli.tables import print_panel
@@ -94,6 +94,7 @@ def same(
     check_picture(plot)
     check_evidence(bom, card)
     check_page(html)
+    check_not_read((first, second, config_first, config_second, family), certificate, plot, html)
     check_there(first, second)
     from transformer_nfn.checkpoints import CheckpointError
     from transformer_nfn.evidence import Bond, name_of

@@ -8,6 +8,7 @@ import typer
 from transformer_nfn.cli.bulk import BlockChoice, Sources, few_fingerprints, run_bulk
 from transformer_nfn.cli.common import Json, Ray, interruptible
 from transformer_nfn.cli.early import (
+    check_not_read,
     check_package,
     check_picture,
     check_some_there,
@@ -69,6 +70,7 @@ def dedup(
     check_writable(to, (".parquet", ".csv"))
     check_picture(plot)
     check_page(html)
+    check_not_read(sources, to, plot, tree, html)
     if tree is not None and tree.suffix in (".png", ".pdf", ".svg"):
         check_package("matplotlib", "--tree", "zoo")
     if tree is None:

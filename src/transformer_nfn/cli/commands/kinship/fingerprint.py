@@ -16,7 +16,7 @@ from transformer_nfn.cli.bulk import (
 )
 from transformer_nfn.cli.checkpoints import FamilyFile
 from transformer_nfn.cli.common import Json, Ray
-from transformer_nfn.cli.early import check_some_there
+from transformer_nfn.cli.early import check_not_read, check_some_there
 from transformer_nfn.cli.terminal import say, say_json
 
 if TYPE_CHECKING:
@@ -56,6 +56,8 @@ def fingerprint(
     Example: tnfn fingerprint s3://hub/models --out prints --blocks first,last --ray
     """
     check_some_there(sources)
+    if out is not None and not is_folder(out):
+        check_not_read((*sources, family), Path(out))
     from transformer_nfn.checkpoints import CheckpointError
 
     if out is not None and is_folder(out):
