@@ -22,6 +22,25 @@ def test_words_of_each_kind_of_file(name: str, content: str, tmp_path: Path) -> 
     assert read_vocabulary(tmp_path) == {0: "the", 1: " cat", 2: " sat"}
 
 
+def test_words_of_bytes_are_decoded(tmp_path: Path) -> None:
+    """Those of GPT-2: letters beyond ASCII and ends of lines are written as other letters."""
+    words = {"Ġcaf\u00c3\u00a9": 0, "Ċ": 1, "Ã": 2, "｜x": 3, "a": 4}
+    (tmp_path / "vocab.json").write_text(json.dumps(words))
+    assert read_vocabulary(tmp_path) == {0: " café", 1: "\n", 2: "\ufffd", 3: "｜x", 4: "a"}
+    (tmp_path / "vocab.json").write_text(json.dumps({"Ã©": 0}))  # here nothing is of bytes
+    assert read_vocabulary(tmp_path) == {0: "Ã©"}
+
+
+def test_a_line_ends_only_where_a_tokenizer_ends_it(tmp_path: Path) -> None:
+    (tmp_path / "vocab.txt").write_bytes("a\r\n\u2028\n\x85\n\x0c\nb\n".encode())
+    assert read_vocabulary(tmp_path) == {0: "a", 1: "\u2028", 2: "\x85", 3: "\x0c", 4: "b"}
+
+
+def test_a_word_that_nobody_can_read_is_cut(tmp_path: Path) -> None:
+    (tmp_path / "vocab.txt").write_text("a" * 10**6 + "\n" + "b" * 40)
+    assert read_vocabulary(tmp_path) == {0: "a" * 40 + "…", 1: "b" * 40}
+
+
 @pytest.mark.parametrize(
     "content",
     ["", "[", "[" * 100_000, "3", "{}", '{"model": 3}', '{"model": {"vocab": 7}}',

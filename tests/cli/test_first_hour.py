@@ -42,7 +42,7 @@ def test_a_difference_is_named_by_a_tensor_of_the_file(
     assert ended.code == 3
     assert f"no symmetry explains {name}, neuron " in ended.out
     assert "{" not in ended.out  # no raw JSON: a witness is told in words
-    assert "the first says number" in ended.out
+    assert "the first prefers output" in ended.out
 
 
 def test_a_missing_output_head_is_said_and_no_equal_shapes(

@@ -65,7 +65,7 @@ def test_another_function_has_a_code_and_a_witness(net: Path, tmp_path: Path) ->
     assert len(found["witness"]["tokens"]) == 16
     text = tnfn("same", net, stranger).stdout
     assert "different" in text
-    assert "the first says number" in text
+    assert "the first prefers output" in text
     assert "times what rounding does" in text
     said = found["witness"]["said"]
     assert said["first"]["word"] is None  # no tokenizer is there

@@ -43,3 +43,31 @@ def test_hidden_states_are_no_choices(tmp_path: Path) -> None:
     with Checkpoint(tmp_path / "a") as ours, Checkpoint(tmp_path / "b") as theirs:
         witness = find_witness(ours, theirs, seed=0)
         assert what_both_say(ours, theirs, witness) is None
+
+
+@pytest.mark.parametrize(
+    ("cls", "changes", "chosen"),
+    [
+        ("BertForQuestionAnswering", {}, False),
+        ("BertForSequenceClassification", {"num_labels": 3}, True),
+        ("BertForSequenceClassification", {"num_labels": 1}, False),
+        ("BertForSequenceClassification", {"num_labels": 3, "problem_type": "regression"}, False),
+        (
+            "BertForSequenceClassification",
+            {"num_labels": 3, "problem_type": "multi_label_classification"},
+            False,
+        ),
+        ("BertForTokenClassification", {"num_labels": 3}, True),
+    ],
+)
+def test_only_what_is_chosen_is_a_choice(
+    cls: str, changes: dict[str, object], chosen: bool, tmp_path: Path
+) -> None:
+    """Two scores of a token as start and end of an answer are no two probabilities."""
+    for name, seed in (("a", 0), ("b", 1)):
+        made.save(made.model("bert", seed, cls=cls, **changes), tmp_path / name)
+    with Checkpoint(tmp_path / "a") as ours, Checkpoint(tmp_path / "b") as theirs:
+        said = what_both_say(ours, theirs, find_witness(ours, theirs, seed=0))
+    assert (said is not None) is chosen
+    assert said is None or not said.words
+    assert said is None or (said.position is None) == ("Token" not in cls)

@@ -9,8 +9,16 @@ from typing import Any
 #: Largest file that is read, and most objects and lists in it: pairs of merges are lists.
 _MOST_BYTES = 32 * 2**20
 _MOST_CONTAINERS = 2**20
+#: Letters of a word that are kept.
+_LONGEST = 40
 #: How tokenizers write the space before a word.
-_SPACES = {"Ġ": " ", "▁": " "}
+_SPACE = "Ġ"
+_SPACES = {_SPACE: " ", "▁": " "}
+#: The letters that stand for bytes in GPT-2's tokenizer and those made like it: those that can be
+#: seen stand for themselves, the others for further letters in order.
+_SEEN = (*range(33, 127), *range(161, 173), *range(174, 256))
+_UNSEEN = (number for number in range(256) if number not in _SEEN)
+_BYTES = {chr(n): n for n in _SEEN} | {chr(256 + i): n for i, n in enumerate(_UNSEEN)}
 
 
 def read_vocabulary(folder: Path) -> dict[int, str]:
@@ -30,7 +38,8 @@ def read_vocabulary(folder: Path) -> dict[int, str]:
             ):
                 return found
     with suppress(OSError, ValueError):
-        lines = _small(folder / "vocab.txt").decode().splitlines()
+        # Not `splitlines`: some words are characters that it takes for ends of lines.
+        lines = _small(folder / "vocab.txt").decode().replace("\r\n", "\n").rstrip("\n").split("\n")
         return dict(enumerate(map(_shown, lines)))
     return {}
 
@@ -54,10 +63,19 @@ def _of_tokenizer(content: Any) -> dict[int, str]:
 def _of_table(words: Any) -> dict[int, str]:
     if not isinstance(words, Mapping):
         return {}
-    return {number: _shown(word) for word, number in words.items() if isinstance(number, int)}
+    shown = _of_bytes if any(_SPACE in word for word in words) else _shown
+    return {number: shown(word) for word, number in words.items() if isinstance(number, int)}
+
+
+def _of_bytes(word: str) -> str:
+    """A word that is written byte by byte, as GPT-2 does: "cafÃ©" is "café"."""
+    try:
+        return _shown(bytes(_BYTES[letter] for letter in word).decode(errors="replace"))
+    except KeyError:  # a word that was added as it is
+        return _shown(word)
 
 
 def _shown(word: str) -> str:
     for mark, space in _SPACES.items():
         word = word.replace(mark, space)
-    return word
+    return word if len(word) <= _LONGEST else word[:_LONGEST] + "…"

@@ -1,5 +1,6 @@
 """A verdict of `same`: as plain data, and in words."""
 
+from math import isfinite
 from typing import TYPE_CHECKING, Any
 
 from transformer_nfn.cli.wording import counted, short_number
@@ -72,24 +73,35 @@ def add_saying(found: dict[str, Any], verdict: "Verdict", ours: Any, theirs: Any
     """
     from transformer_nfn.identity import what_both_say
 
-    if verdict.witness is None or (said := what_both_say(ours, theirs, verdict.witness)) is None:
+    if verdict.witness is None:
         return
-    words = _vocabulary(ours) if said.words else {}
+    known = [_vocabulary(one) for one in (ours, theirs)]
+    # A file without a tokenizer is read with the other's.
+    words, others = known[0] or known[1], known[1] or known[0]
+    ids = found["witness"]["tokens"]
+    if words and ids and verdict.witness.along is None:
+        found["witness"]["words"] = [words.get(number) for number in _row(ids)]
+    if (said := what_both_say(ours, theirs, verdict.witness)) is None:
+        return
     found["witness"]["said"] = {
         "position": said.position,
         **{
             name: {
                 "output": choice.output,
-                "word": words.get(choice.output),
+                "word": table.get(choice.output) if said.words else None,
                 "probability": short(choice.probability),
             }
-            for name, choice in (("first", said.first), ("second", said.second))
+            for name, choice, table in (
+                ("first", said.first, words),
+                ("second", said.second, others),
+            )
         },
     }
-    ids = found["witness"]["tokens"]
-    if words and ids:
-        row = ids[0] if isinstance(ids[0], list) else ids
-        found["witness"]["words"] = [words.get(number) for number in row]
+
+
+def _row(ids: list[Any]) -> list[int]:
+    """The token ids of an input; some networks are given the kinds of tokens in a second row."""
+    return ids[0] if isinstance(ids[0], list) else ids
 
 
 def _vocabulary(checkpoint: "Checkpoint") -> dict[int, str]:
@@ -98,9 +110,12 @@ def _vocabulary(checkpoint: "Checkpoint") -> dict[int, str]:
     from transformer_nfn.checkpoints import read_vocabulary
 
     path = checkpoint.path
-    if not isinstance(path, Path):
+    if checkpoint.words is None or not isinstance(path, Path):
         return {}
-    return read_vocabulary(path if path.is_dir() else path.parent)
+    words = read_vocabulary(path if path.is_dir() else path.parent)
+    # A tokenizer with more words than the network has is another network's.
+    rows = checkpoint.files.entry(checkpoint.words).shape[0]
+    return words if all(0 <= number < rows for number in words) else {}
 
 
 def in_words(found: dict[str, Any]) -> list[tuple[str, str]]:
@@ -125,8 +140,9 @@ def in_words(found: dict[str, Any]) -> list[tuple[str, str]]:
             )
         )
     if (witness := found["witness"]) is not None:
-        lines.append(("seen on", _seen_on(witness)))
-        lines.append(("outputs", _said(witness)))
+        # An input that was tried need not show a difference beyond rounding.
+        seen = "seen on" if found["answer"] == "different" else "tried on"
+        lines += [(seen, tried_on(witness)), ("outputs", _said(witness))]
     if (cause := found.get("cause")) is not None:
         lines.append(("cause", cause_in_words(cause)))
     if found.get("moved_tensors") is not None:
@@ -146,36 +162,65 @@ def cause_in_words(cause: dict[str, Any]) -> str:
     return "; ".join(str(text) for text in cause.values() if isinstance(text, str) and text)
 
 
-def _seen_on(witness: dict[str, Any]) -> str:
-    if (ids := witness["tokens"]) is None:
-        return f"a random input of shape {' × '.join(map(str, witness['inputs']))}"
-    row = ids[0] if ids and isinstance(ids[0], list) else ids
-    words = witness.get("words") or []
-    shown = [
-        repr(words[i]) if i < len(words) and words[i] is not None else str(number)
-        for i, number in enumerate(row[:_SHOWN])
-    ]
-    more = ", …" if len(row) > _SHOWN else ""
-    return f"{counted(len(row), 'random token')}: {', '.join(shown)}{more}"
+def tried_on(witness: dict[str, Any], most: int = _SHOWN) -> str:
+    """The input of a witness.
+
+    Args:
+        witness: Its facts.
+        most: Tokens that are shown.
+    """
+    shape = witness["inputs"]
+    if witness["deviations_along"] is not None:
+        return f"{counted(shape[0], 'random input')}, which only together show it"
+    if ids := witness["tokens"]:
+        row = _row(ids)
+        words = witness.get("words") or [None] * len(row)
+        pairs = list(zip(row, words, strict=False))[:most]
+        shown = [str(number) if word is None else repr(word) for number, word in pairs]
+        more = ", …" if len(row) > most else ""
+        text = f"{counted(len(row), 'random token')}: {', '.join(shown)}{more}"
+    elif len(shape) == 1:
+        text = counted(shape[0], "random token")
+    else:
+        text = f"a random input of shape {' × '.join(map(str, shape))}"
+    if "source" not in witness:
+        return text
+    source = witness["source"]
+    given = "a random input" if source is None else counted(len(_row(source)), "random token")
+    return f"{text}; the encoder was given {given}"
 
 
 def _said(witness: dict[str, Any]) -> str:
-    ratio = short_number(witness["times_rounding"]) if witness["times_rounding"] else "many"
-    apart = f"apart by {ratio} times what rounding does"
-    if (said := witness.get("said")) is None:
-        one, two = (
-            "no number" if value is None else short_number(value)
-            for value in (witness["first"], witness["second"])
+    apart = f"apart by {_ratio(witness['times_rounding'])} times what rounding does"
+    if (along := witness["deviations_along"]) is not None:
+        apart += (
+            f", and by {_ratio(along)} standard deviations of rounding in the way that the "
+            "suspected weights predict"
         )
-        return f"{witness['output']} is {one} in the first and {two} in the second, {apart}"
-    place = "" if said["position"] is None else f"after token {said['position'] + 1} "
-    first, second = (_choice(said[name]) for name in ("first", "second"))
-    return f"{place}the first says {first}, the second {second}; {apart}"
+    if (said := witness.get("said")) is None:
+        one, two = (short_number(witness[name]) for name in ("first", "second"))
+        where = f"where {witness['output']} differs most"
+        return f"{where}, it is {one} in the first and {two} in the second; {apart}"
+    place = "" if said["position"] is None else f" at token {said['position'] + 1}"
+    names = [name_of_choice(said[name]) for name in ("first", "second")]
+    sure = [f"{said[name]['probability']:.3g}" for name in ("first", "second")]
+    if said["first"]["output"] == said["second"]["output"]:
+        both = f"both prefer {names[0]}, with probability {sure[0]} and {sure[1]}"
+    else:
+        both = (
+            f"the first prefers {names[0]} with probability {sure[0]}, "
+            f"the second {names[1]} with {sure[1]}"
+        )
+    return f"{witness['output']}{place}: {both}; {apart}"
 
 
-def _choice(choice: dict[str, Any]) -> str:
-    name = repr(choice["word"]) if choice["word"] is not None else f"number {choice['output']}"
-    return f"{name} with {choice['probability']:.2f}"
+def _ratio(value: float) -> str:
+    return short_number(value) if isfinite(value) else "infinitely many"
+
+
+def name_of_choice(choice: dict[str, Any]) -> str:
+    """The output that a network prefers: a word where it is known."""
+    return f"output {choice['output']}" if choice["word"] is None else repr(choice["word"])
 
 
 def _ids(given: "Tensor") -> list[Any] | None:

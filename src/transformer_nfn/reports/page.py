@@ -101,7 +101,7 @@ class Page:
         """A bar for each: what it is, its length from 0 to 1, and what stands beside it."""
         body = "".join(
             f"<tr><td>{for_page(name)}</td><td>"
-            f'<span class="bar" style="width:{24 * min(max(share, 0.0), 1.0):.2f}rem"></span>'
+            f'<span class="bar" style="width:{24 * min(max(0.0, share), 1.0):.2f}rem"></span>'
             f"{for_page(note)}</td></tr>"
             for name, share, note in rows
         )

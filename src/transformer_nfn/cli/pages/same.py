@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from transformer_nfn.cli.pages.common import write_page
-from transformer_nfn.cli.verdicts import in_words
+from transformer_nfn.cli.verdicts import in_words, name_of_choice, tried_on
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 
 #: Most blocks that are drawn; of a deeper network the first ones.
 _BLOCKS = 48
+#: Most tokens of an input that are shown.
+_TOKENS = 256
 
 
 def write_same(
@@ -38,15 +40,23 @@ def write_same(
     if verdict.distances:
         _heads(page, verdict.distances, names)
     if (witness := found["witness"]) is not None:
-        _witness(page, witness, names)
+        _witness(page, witness, names, found["answer"])
     page.heading("All figures")
-    plain = {name: value for name, value in found.items() if not isinstance(value, dict | None)}
-    for name in ("outputs", "witness"):
-        for key, value in (found[name] or {}).items():
-            plain[f"{name}: {key}"] = value
+    plain = _flat(found)
     rows = ((name.replace("_", " "), str(value)) for name, value in plain.items())
     page.table(("figure", "value"), rows)
     write_page(page, path)
+
+
+def _flat(found: dict[str, Any], before: str = "") -> dict[str, Any]:
+    """All figures that are there, those of tables under the names of both."""
+    flat: dict[str, Any] = {}
+    for name, value in found.items():
+        if isinstance(value, dict):
+            flat |= _flat(value, f"{before}{name}: ")
+        elif value is not None:
+            flat[f"{before}{name}"] = value
+    return flat
 
 
 def _heads(page: "Page", distances: "Sequence[Tensor]", names: tuple[str, str]) -> None:
@@ -68,25 +78,21 @@ def _heads(page: "Page", distances: "Sequence[Tensor]", names: tuple[str, str]) 
         page.text(f"The first {_BLOCKS} of {len(distances)} blocks are drawn.")
 
 
-def _witness(page: "Page", witness: dict[str, Any], names: tuple[str, str]) -> None:
-    page.heading("An input on which they differ")
+def _witness(page: "Page", witness: dict[str, Any], names: tuple[str, str], answer: str) -> None:
+    # What was tried need not show a difference beyond rounding.
+    differ = "An input on which they differ"
+    page.heading(differ if answer == "different" else "The input on which they are furthest apart")
     if (said := witness.get("said")) is not None:
-        rows = []
-        for name, key in zip(names, ("first", "second"), strict=True):
-            choice = said[key]
-            word = f"output {choice['output']}" if choice["word"] is None else repr(choice["word"])
-            rows.append((name, choice["probability"], f"{word}: {choice['probability']:.3f}"))
-        page.text("What each says, and how sure it is:")
-        page.bars(rows)
+        place = "" if said["position"] is None else f" at token {said['position'] + 1}"
+        page.text(f"What {witness['output']} of each prefers{place}, and how sure it is:")
+        page.bars(
+            (name, choice["probability"], f"{name_of_choice(choice)}: {choice['probability']:.3g}")
+            for name, choice in zip(names, (said["first"], said["second"]), strict=True)
+        )
     else:
-        one, two = (witness[key] or 0.0 for key in ("first", "second"))
-        largest = max(abs(one), abs(two)) or 1.0
+        values = [witness[key] for key in ("first", "second")]
+        largest = max(map(abs, values)) or 1.0
         page.text(f"The entry of {witness['output']} that differs most:")
-        shares = zip(names, (one, two), strict=True)
-        page.bars((name, abs(value) / largest, f"{value:.4g}") for name, value in shares)
-    ids = witness["tokens"]
-    if ids:
-        row = ids[0] if isinstance(ids[0], list) else ids
-        words = witness.get("words") or [None] * len(row)
-        shown = (repr(w) if w is not None else str(n) for n, w in zip(row, words, strict=False))
-        page.text("Tokens: " + ", ".join(shown))
+        pairs = zip(names, values, strict=True)
+        page.bars((name, abs(value) / largest, f"{value:.4g}") for name, value in pairs)
+    page.text(f"Input: {tried_on(witness, most=_TOKENS)}")

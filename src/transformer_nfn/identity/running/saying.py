@@ -11,6 +11,11 @@ from transformer_nfn.identity.running.inputs import SourceAndTarget
 from transformer_nfn.identity.running.jumps import without_jumps
 from transformer_nfn.identity.running.witness import Witness
 
+#: The layer of question answering: a token has a score as the start of an answer, one as its end.
+_SPAN = "qa_outputs"
+#: Settings of a head for labels under which no single one is chosen.
+_LABELS = ("regression", "multi_label_classification")
+
 
 class Choice(NamedTuple):
     """The output that a network prefers, and its probability."""
@@ -38,11 +43,12 @@ class Saying(NamedTuple):
 def what_both_say(ours: Checkpoint, theirs: Checkpoint, witness: Witness) -> Saying | None:
     """The preferred outputs of both on a witness; None where outputs are not choices.
 
-    Hidden states, what a pooler gives and a single number are no choices. Neither are many inputs
-    that only together show a difference.
+    Hidden states, what a pooler gives, a single number, quantities, labels that may hold together,
+    and scores for the start and end of an answer are no choices. Neither are many inputs that only
+    together show a difference.
     """
     inputs, head = witness.inputs, witness.head
-    if witness.along is not None or head in ours.poolers or ours.gives_hidden_states:
+    if witness.along is not None or not (_are_choices(ours, head) and _are_choices(theirs, head)):
         return None
     batch = (
         SourceAndTarget(inputs.source[None], inputs.target[None])
@@ -60,6 +66,13 @@ def what_both_say(ours: Checkpoint, theirs: Checkpoint, witness: Witness) -> Say
     words = ours.words is not None and outputs == ours.files.entry(ours.words).shape[0]
     choices = (_choice(first[place]), _choice(second[place]))
     return Saying(place if len(first) > 1 else None, *choices, words)
+
+
+def _are_choices(checkpoint: Checkpoint, head: str) -> bool:
+    """Whether one of the outputs of a head is to be chosen, as softmax does."""
+    if checkpoint.gives_hidden_states or head in (*checkpoint.poolers, *checkpoint.summaries):
+        return False
+    return head.rpartition(".")[2] != _SPAN and checkpoint.config.get("problem_type") not in _LABELS
 
 
 def _choice(probabilities: Tensor) -> Choice:
