@@ -38,7 +38,7 @@ def test_a_difference_is_named_by_a_tensor_of_the_file(
     name = "transformer.h.0.mlp.c_fc.bias"
     assert name in load_file(net / "model.safetensors")
     other = changed(net, tmp_path / "other", name, 0.5)
-    ended = tnfn(capsys, "same", net, other)
+    ended = tnfn(capsys, "same", net, other, "--seed", 1)  # on some inputs both prefer the same
     assert ended.code == 3
     assert f"no symmetry explains {name}, neuron " in ended.out
     assert "{" not in ended.out  # no raw JSON: a witness is told in words
