@@ -103,7 +103,7 @@ def test_the_nearest_are_named(folder: Path, tmp_path: Path) -> None:
     made.save(made.model("gpt2"), tmp_path / "gpt2")
     other = tnfn("nearest", tmp_path / "gpt2", out)
     assert other.exit_code == 1
-    assert "none of 4 files has the shape gpt2" in other.stdout
+    assert "no other of 4 files has the shape gpt2" in other.stdout
 
 
 def test_some_blocks_only(tmp_path: Path) -> None:

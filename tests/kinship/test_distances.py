@@ -12,6 +12,7 @@ from transformer_nfn.kinship import (
     copy_limit,
     distance,
 )
+from transformer_nfn.kinship.distances import summaries
 
 
 def made_up(seed: int = 0, dtype: str = "float32", parts: int = 5, shape: str = "s") -> Fingerprint:
@@ -99,3 +100,12 @@ def test_a_query_may_have_parts_that_no_other_has() -> None:
     more = Fingerprint("m", "s", "float32", {"head": torch.ones(16).double(), **one.parts})
     found = Stack.of([one, near(one, 1e-6)]).nearest(more, 1)
     assert found == [(0, pytest.approx(distance(one, more).median), Kinship.KIN)]
+
+
+@pytest.mark.filterwarnings("error")
+def test_of_networks_of_zeros_nothing_is_said() -> None:
+    """Neither has any part: no distance, and no warning of numpy to a user."""
+    parts = np.array([[0.5, np.nan, 0.1], [np.nan, np.nan, np.nan]])
+    largest, median = summaries(parts)
+    assert (largest[0], median[0]) == (0.5, 0.3)
+    assert np.isnan([largest[1], median[1]]).all()

@@ -9,6 +9,7 @@ import typer
 
 from transformer_nfn.cli.common import interruptible, make_executor
 from transformer_nfn.cli.terminal import say
+from transformer_nfn.cli.wording import counted
 
 if TYPE_CHECKING:
     from transformer_nfn.hub import Bulk, Task
@@ -123,6 +124,6 @@ def in_words(figures: dict[str, Any]) -> str:
     status = ", ".join(f"{count} {name}" for name, count in sorted(figures["status"].items()))
     read = f"{figures['bytes_read'] / 1e6:,.1f} MB"
     return (
-        f"{figures['out']}: {figures['files']} files, {status}; "
+        f"{figures['out']}: {counted(figures['files'], 'file')}, {status}; "
         f"{figures['done']} new or changed, {read} read in {figures['seconds']:.1f} s"
     )

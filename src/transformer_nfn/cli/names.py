@@ -6,6 +6,9 @@ from pathlib import Path
 
 from transformer_nfn.escaping import for_terminal
 
+#: What a file alone in its folder is called.
+USUAL = ("model.safetensors", "model.safetensors.index.json")
+
 
 def short(path: str, folder: Path) -> str:
     """A name under a folder, as a terminal may show it.
@@ -15,9 +18,8 @@ def short(path: str, folder: Path) -> str:
     below = Path(path)
     if below.is_relative_to(folder):
         below = below.relative_to(folder)
-    usual = ("model.safetensors", "model.safetensors.index.json")
     return for_terminal(
-        str(below.parent if below.name in usual and below.parent != Path() else below)
+        str(below.parent if below.name in USUAL and below.parent != Path() else below)
     )
 
 

@@ -114,7 +114,12 @@ def summaries(
     """Largest and median over the parts that are there."""
     if not np.isnan(parts).any():  # the rule, and five times as fast
         return parts.max(axis=1), np.median(parts, axis=1)
-    return np.nanmax(parts, axis=1), np.nanmedian(parts, axis=1)
+    there = ~np.isnan(parts).all(axis=1)  # not so where all weights of both are 0
+    largest, median = np.full((2, len(parts)), np.nan)
+    if there.any():
+        largest[there] = np.nanmax(parts[there], axis=1)
+        median[there] = np.nanmedian(parts[there], axis=1)
+    return largest, median
 
 
 class Stack:

@@ -165,7 +165,7 @@ def _answer(networks: tuple[NetKin, ...], log_p: float, by_name: "_ByName") -> t
     alike = in_place and all(net.same_shapes for net in networks)
     if alike and log_p >= math.log(LEVEL) and not by_name.changed(networks):
         few = "too few units for a p-value that says something"
-        return Relation.COPY, f"tensors differ by their digits only; {few}"
+        return Relation.COPY, f"tensors differ by rounding at most; {few}"
     words = any(net.stream.is_near for net in networks if net.stream)
     if log_p >= math.log(LEVEL):
         if words:
@@ -183,7 +183,7 @@ def _answer(networks: tuple[NetKin, ...], log_p: float, by_name: "_ByName") -> t
         if not changed and not alike:
             changed = [f"those of the {net.name}" for net in networks if not net.same_shapes]
         if not changed:
-            return Relation.COPY, f"tensors differ by their digits only; {said}"
+            return Relation.COPY, f"tensors differ by rounding at most; {said}"
         named = ", ".join(changed) if len(changed) <= _NAMED else f"{len(changed)} tensors"
         said = f"{said}; more than digits differ in {named}"
     return Relation.DERIVED, said

@@ -7,9 +7,10 @@ import typer
 
 from transformer_nfn.cli.common import Json
 from transformer_nfn.cli.early import check_there
-from transformer_nfn.cli.names import common_folder, short
+from transformer_nfn.cli.names import USUAL, common_folder, short
 from transformer_nfn.cli.tables import print_table
 from transformer_nfn.cli.terminal import say, say_json
+from transformer_nfn.cli.wording import counted
 
 if TYPE_CHECKING:
     from transformer_nfn.kinship import Fingerprint, Index, Neighbour
@@ -49,7 +50,7 @@ def nearest(
     elif found:
         _show(index, found)
     else:
-        say(f"none of {len(index)} files has the shape {one.shape}")
+        say(f"no other of {counted(len(index), 'file')} has the shape {one.shape}")
     if not found:
         raise typer.Exit(1)
 
@@ -59,7 +60,17 @@ def _is_itself(near: "Neighbour", one: "Fingerprint", index: "Index") -> bool:
     paths = index.paths[near.file], one.path
     if any("://" in path for path in paths):
         return paths[0] == paths[1]
-    return os.path.realpath(paths[0]) == os.path.realpath(paths[1])
+    return os.path.realpath(paths[0]) == os.path.realpath(_file_of(paths[1]))
+
+
+def _file_of(path: str) -> str:
+    """The file that stands for a checkpoint in a folder of results, where a folder was given."""
+    if not os.path.isdir(path):
+        return path
+    ends = (".safetensors", ".safetensors.index.json", ".gguf")
+    files = sorted(file for file in os.listdir(path) if file.endswith(ends))
+    usual = [file for file in reversed(USUAL) if file in files]  # the index before its shards
+    return os.path.join(path, *(usual or files)[:1])
 
 
 def _show(index: "Index", found: "list[Neighbour]") -> None:
