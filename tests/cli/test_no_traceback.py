@@ -25,6 +25,7 @@ from tests.cli.run import Ended, tnfn
 from tests.zoo.conftest import write_tiny
 from transformer_nfn.cli.main import app
 from transformer_nfn.zoo import Recipe, export
+from transformer_nfn.zoo.build import _task
 from transformer_nfn.zoo.dataset import Zoo, ok
 
 #: Each command as it is meant; of the names in capitals `house` has all but the new ones.
@@ -363,6 +364,7 @@ def test_a_package_that_is_missing(package, built, tmp_path, capsys, monkeypatch
     # What imports one at its top, and was imported by a test before.
     for name in ("wordvectors", "ag_news", "digits"):
         monkeypatch.delitem(sys.modules, f"transformer_nfn.zoo.tasks.{name}", raising=False)
+    _task.cache_clear()  # a task that a test before has loaded
     monkeypatch.setitem(sys.modules, package, None)
     if package in ("huggingface_hub", "s3fs"):
         _forget_stores(monkeypatch)
