@@ -139,7 +139,7 @@ def judged(hub: Hub, out: Path) -> dict[str, Any]:
     found = json.loads(used.stdout)
     groups: dict[int, set[str]] = {}
     for row in found["table"]:
-        groups.setdefault(row["group"], set()).add(row["path"])
+        groups.setdefault(row["network"], set()).add(row["path"])
     said = {frozenset(group) for group in groups.values() if len(group) > 1}
     rows = Results(str(out)).rows(["status"]).to_pydict()
     bad = {p for p, status in zip(rows["path"], rows["status"], strict=True) if status == "broken"}
@@ -149,7 +149,7 @@ def judged(hub: Hub, out: Path) -> dict[str, Any]:
         "copies_planted": len(hub.copies),
         "copies_found": len(said & hub.copies),
         "false_copies": len(said - hub.copies),
-        "kin": found["kin"],
+        "related": found["related"],
         "broken_planted": len(hub.broken),
         "broken_that_are_rows": len(bad & hub.broken),
         "sound_called_broken": len(bad - hub.broken),
@@ -209,7 +209,7 @@ def main() -> int:
     checks = {
         "every_file_is_a_row": figures["rows"] == figures["files"] == count,
         "every_copy_found": figures["copies_found"] == figures["copies_planted"],
-        "no_false_copy": figures["false_copies"] == figures["kin"] == 0,
+        "no_false_copy": figures["false_copies"] == figures["related"] == 0,
         "every_broken_file_a_row": figures["broken_that_are_rows"] == figures["broken_planted"],
         "no_sound_file_broken": figures["sound_called_broken"] == 0,
         "second_run_time": figures["second_run_s"] <= SECOND_RUN,

@@ -133,7 +133,7 @@ def measure(family: str, work: Path, seeds: int) -> tuple[dict[str, list[Distanc
         for seed in range(seeds):
             plain = noisy(start, work / f"noisy-{share}-{seed}", seed, share)
             hidden = moved(plain, work / f"hidden-{share}-{seed}", seed, 10.0)
-            note(f"near {share:.1%}", "kin", first, fingerprint(hidden))
+            note(f"near {share:.1%}", "related", first, fingerprint(hidden))
     for seed in range(1, seeds + 1):
         other = fingerprint(small(family, work / f"stranger-{seed}", seed))
         note("stranger", "stranger", first, other)
@@ -179,7 +179,7 @@ def real_distances(real: Path, work: Path) -> dict[str, float]:
 
 
 EXPECTED = {
-    "copy": "copy", "disguised": "copy", "tuned": "kin", "stranger": "stranger",
+    "copy": "copy", "disguised": "copy", "tuned": "related", "stranger": "stranger",
 }  # fmt: skip
 
 

@@ -43,9 +43,9 @@ NOISE = (0.003, 0.01, 0.05)
 #: What a pair of each kind is; a change is told from a copy, whatever else it is called.
 EXPECTED = {
     "copy": ("copy",),
-    **{f"noise {share:.1%}": ("kin",) for share in NOISE},
-    "one block": ("kin", "stranger"),
-    "outside": ("kin", "stranger"),
+    **{f"noise {share:.1%}": ("related",) for share in NOISE},
+    "one block": ("related", "stranger"),
+    "outside": ("related", "stranger"),
     "stranger": ("stranger",),
 }
 
