@@ -9,7 +9,13 @@ from transformer_nfn.checkpoints.families import FAMILIES, installed, load_famil
 from transformer_nfn.checkpoints.family import Family, Matrix, Reader, WordPredictor, Writer, linear
 from transformer_nfn.checkpoints.files.closing import Closing
 from transformer_nfn.checkpoints.files.header import Entry, Header, read_header, read_json_object
-from transformer_nfn.checkpoints.files.places import SINGLES, blobs_of, place_of, read_json_file
+from transformer_nfn.checkpoints.files.places import (
+    SINGLES,
+    blobs_of,
+    find_files,
+    place_of,
+    read_json_file,
+)
 from transformer_nfn.checkpoints.files.tensors import OtherNumbers, TensorFiles
 from transformer_nfn.checkpoints.models import Config, Model, opened
 from transformer_nfn.checkpoints.opening import open_files
@@ -47,6 +53,7 @@ __all__ = [
     "blobs_of",
     "canonical_json",
     "convert",
+    "find_files",
     "installed",
     "linear",
     "load_family",

@@ -1,4 +1,4 @@
-"""Counts, times and sizes as commands write them: one way for all."""
+"""Counts, times and figures as commands write them: one way for all."""
 
 
 def counted(number: int, thing: str, things: str | None = None) -> str:
@@ -23,19 +23,6 @@ def duration(seconds: float) -> str:
     if seconds < 120:
         return f"{seconds:.0f} s"
     return f"{seconds / 60:.0f} min" if seconds < 7200 else f"{seconds / 3600:,.1f} h"
-
-
-def size(number: int) -> str:
-    """Bytes, in the unit that a person would use.
-
-    Example:
-        >>> size(512), size(90_868_376), size(5_800_000_000)
-        ('512 B', '90.9 MB', '5.8 GB')
-    """
-    for unit, many in (("GB", 10**9), ("MB", 10**6), ("kB", 10**3)):
-        if number >= many:
-            return f"{number / many:,.1f} {unit}"
-    return f"{number} B"
 
 
 def short_number(number: float) -> str:

@@ -1,19 +1,21 @@
 """`tnfn nearest`: which of many known checkpoints a file is a copy or kin of."""
 
 import os
+from itertools import islice
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from transformer_nfn.cli.common import Json
 from transformer_nfn.cli.early import check_there
-from transformer_nfn.cli.names import USUAL, common_folder, short
+from transformer_nfn.cli.names import common_folder, short
 from transformer_nfn.cli.tables import print_table
 from transformer_nfn.cli.terminal import say, say_json
 from transformer_nfn.cli.wording import counted
 
 if TYPE_CHECKING:
-    from transformer_nfn.kinship import Fingerprint, Index, Neighbour
+    from transformer_nfn.kinship import Index, Neighbour
 
 
 def nearest(
@@ -40,7 +42,11 @@ def nearest(
     results = Results(prints)
     index = stored_index(results)
     one = fingerprint(checkpoint, blocks=results.task["blocks"])
-    found = [near for near in index.nearest(one, top + 1) if not _is_itself(near, one, index)][:top]
+    itself = _file_of(one.path)
+    others = (
+        near for near in index.nearest(one, top + 1) if _real(index.paths[near.file]) != itself
+    )
+    found = list(islice(others, top))
     if as_json:
         rows = [
             {"path": index.paths[near.file], "relation": near.kinship, "distance": near.distance}
@@ -55,22 +61,18 @@ def nearest(
         raise typer.Exit(1)
 
 
-def _is_itself(near: "Neighbour", one: "Fingerprint", index: "Index") -> bool:
-    """Whether a file of the folder is the one that is asked for."""
-    paths = index.paths[near.file], one.path
-    if any("://" in path for path in paths):
-        return paths[0] == paths[1]
-    return os.path.realpath(paths[0]) == os.path.realpath(_file_of(paths[1]))
-
-
 def _file_of(path: str) -> str:
-    """The file that stands for a checkpoint in a folder of results, where a folder was given."""
-    if not os.path.isdir(path):
+    """The file by which a folder of results knows a checkpoint: its index, or its only file."""
+    from transformer_nfn.checkpoints import find_files
+
+    if "://" in path:
         return path
-    ends = (".safetensors", ".safetensors.index.json", ".gguf")
-    files = sorted(file for file in os.listdir(path) if file.endswith(ends))
-    usual = [file for file in reversed(USUAL) if file in files]  # the index before its shards
-    return os.path.join(path, *(usual or files)[:1])
+    files, index = find_files(Path(path))
+    return os.path.realpath(str(index or files[0]))
+
+
+def _real(path: str) -> str:
+    return path if "://" in path else os.path.realpath(path)
 
 
 def _show(index: "Index", found: "list[Neighbour]") -> None:
