@@ -5,8 +5,8 @@ from pathlib import Path
 from typing import Any
 
 from transformer_nfn.bench import Bench, comparisons, experiment_cells, finished_cells
-from transformer_nfn.bench.cells.experiments import RANKS
-from transformer_nfn.bench.scoring.tables import variants_table
+from transformer_nfn.bench.protocol.experiments import RANKS
+from transformer_nfn.bench.report.tables import variants_table
 from transformer_nfn.jobs import Failed, InProcess
 
 

@@ -18,7 +18,7 @@ from pathlib import Path
 import numpy as np
 
 from transformer_nfn.bench import MODELS, divide, kendall_tau, load_examples
-from transformer_nfn.bench.cells.computing import moved_by_group
+from transformer_nfn.bench.protocol.computing import moved_by_group
 from transformer_nfn.group import conditioned
 from transformer_nfn.jobs import InProcess
 from transformer_nfn.zoo import Build, Recipe

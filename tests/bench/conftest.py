@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from tests.bench.small import small_examples
-from transformer_nfn.bench.data.examples import Examples
+from transformer_nfn.bench.examples import Examples
 from transformer_nfn.jobs import ShardFolder
-from transformer_nfn.zoo.format.schema import COLUMNS, ROW_GROUP, row_digest, zoo_table
+from transformer_nfn.zoo.format.schema import COLUMNS, FORMAT, ROW_GROUP, row_digest, zoo_table
 
 
 def write_zoo(folder: Path, examples: Examples, *, seeds: str = "run", name: str = "small") -> Path:
@@ -21,7 +21,7 @@ def write_zoo(folder: Path, examples: Examples, *, seeds: str = "run", name: str
     fields = [{key: row[key] for key in COLUMNS if key != "digest"} for row in rows]
     table = zoo_table(examples.shape, fields, weights)
     ShardFolder(folder / "data").commit("rows.parquet", table, row_group_size=ROW_GROUP)
-    described = {"format": 1, "recipe": {"name": name, "seeds": seeds}}
+    described = {"format": FORMAT, "recipe": {"name": name, "seeds": seeds}}
     (folder / "zoo.json").write_text(json.dumps(described), encoding="utf-8")
     return folder
 

@@ -4,7 +4,7 @@ import numpy as np
 import pyarrow as pa
 import torch
 
-from transformer_nfn.bench.data.examples import Examples
+from transformer_nfn.bench.examples import Examples
 from transformer_nfn.zoo.format.schema import COLUMNS, zoo_table
 from transformer_nfn.zoo.nets import NetShape
 
@@ -59,6 +59,9 @@ def small_examples(
                     "train_accuracy": accuracy,
                     "validation_accuracy": accuracy,
                     "test_accuracy": accuracy,
+                    "test_loss": 1.0,
+                    "calibration_error": 0.1,
+                    "noisy_accuracy": accuracy,
                 }
             )
     drawn = torch.randn(len(rows), shape.size, generator=generator, dtype=torch.float64)

@@ -9,16 +9,16 @@ from tests.bench.conftest import write_zoo
 from tests.bench.small import RESIDUAL, SHAPE, WORD_VECTORS, small_examples
 from tests.bench.test_cells import run
 from tests.bench.test_scores import fake
-from transformer_nfn.bench.cells.cell import Cell
-from transformer_nfn.bench.cells.computing import SEEN, Finished, finished_cells, prepared
-from transformer_nfn.bench.cells.experiments import experiment_cells
-from transformer_nfn.bench.cells.readable import check_readable, is_readable
-from transformer_nfn.bench.data.examples import Examples
-from transformer_nfn.bench.data.splits import check_across
 from transformer_nfn.bench.errors import BenchError, LeakError
+from transformer_nfn.bench.examples import Examples
 from transformer_nfn.bench.kendall import kendall_tau
-from transformer_nfn.bench.scoring.across import transfer_table, transfers
-from transformer_nfn.bench.scoring.scores import comparisons
+from transformer_nfn.bench.protocol.cell import Cell
+from transformer_nfn.bench.protocol.computing import SEEN, Finished, finished_cells, prepared
+from transformer_nfn.bench.protocol.experiments import experiment_cells
+from transformer_nfn.bench.protocol.readable import check_readable, is_readable
+from transformer_nfn.bench.protocol.splits import check_across
+from transformer_nfn.bench.report.across import transfer_table, transfers
+from transformer_nfn.bench.report.scores import comparisons
 from transformer_nfn.jobs import Failed
 from transformer_nfn.zoo.nets import NetShape
 

@@ -6,8 +6,8 @@ import torch
 
 from tests.bench.small import RESIDUAL, SHAPE, small_examples
 from tests.bench.test_features import SHAPES, elements
-from transformer_nfn.bench.data.examples import Examples
-from transformer_nfn.bench.features.blockwise import blockwise, blockwise_values
+from transformer_nfn.bench.examples import Examples
+from transformer_nfn.bench.models.features.blockwise import blockwise, blockwise_values
 from transformer_nfn.space import WeightBatch
 from transformer_nfn.zoo.nets import NetShape
 

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from transformer_nfn.bench.errors import BenchError
-from transformer_nfn.bench.scoring.curves import Curves, fit_curves, learning_curve
+from transformer_nfn.bench.report.curves import Curves, fit_curves, learning_curve
 
 SIZES = np.array([75.0, 150.0, 300.0, 600.0])
 FAR = 16_000

@@ -6,8 +6,9 @@ import pytest
 
 from tests.bench.conftest import write_zoo
 from tests.bench.small import small_examples
-from transformer_nfn.bench.data.examples import Examples
-from transformer_nfn.bench.data.loading import (
+from transformer_nfn.bench.errors import BenchError
+from transformer_nfn.bench.examples import Examples
+from transformer_nfn.bench.protocol.loading import (
     chosen_checkpoints,
     data_digest,
     divide,
@@ -15,7 +16,6 @@ from transformer_nfn.bench.data.loading import (
     thresholds,
     track_of,
 )
-from transformer_nfn.bench.errors import BenchError
 from transformer_nfn.jobs import ShardFolder
 from transformer_nfn.zoo.dataset import Zoo
 from transformer_nfn.zoo.format.schema import COLUMNS, ROW_GROUP, zoo_table

@@ -5,10 +5,10 @@ import pytest
 
 from tests.bench.small import RESIDUAL, WORD_VECTORS, small_examples, three_parts
 from transformer_nfn.bench import kendall_tau
-from transformer_nfn.bench.cells.computing import moved_by_group
 from transformer_nfn.bench.errors import BenchError
-from transformer_nfn.bench.predictors.examined import ExamPredictor, ExamSettings, _parts
-from transformer_nfn.bench.predictors.predictor import Predictor, Step
+from transformer_nfn.bench.models.examined import ExamPredictor, ExamSettings, _parts
+from transformer_nfn.bench.models.predictor import Predictor, Step
+from transformer_nfn.bench.protocol.computing import moved_by_group
 from transformer_nfn.group import conditioned
 from transformer_nfn.models import Exam
 from transformer_nfn.zoo.nets import NetShape

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli.run import tnfn
-from transformer_nfn.bench.cells import computing
+from transformer_nfn.bench.protocol import computing
 from transformer_nfn.cli.failures import tell_failures
 from transformer_nfn.jobs import Failed
 

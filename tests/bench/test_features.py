@@ -6,10 +6,10 @@ import pytest
 import torch
 
 from tests.bench.small import RESIDUAL, SHAPE, WORD_VECTORS, small_examples
-from transformer_nfn.bench.data.examples import Examples
 from transformer_nfn.bench.errors import BenchError
-from transformer_nfn.bench.features.blockwise import blockwise_values
-from transformer_nfn.bench.features.kinds import (
+from transformer_nfn.bench.examples import Examples
+from transformer_nfn.bench.models.features.blockwise import blockwise_values
+from transformer_nfn.bench.models.features.kinds import (
     FEATURES,
     NUMBERS,
     OPTIMIZERS,

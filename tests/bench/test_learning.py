@@ -2,12 +2,12 @@ import numpy as np
 import pytest
 
 from tests.bench.test_scores import fake
-from transformer_nfn.bench.cells.cell import Cell
-from transformer_nfn.bench.cells.computing import Finished, prepared
-from transformer_nfn.bench.cells.experiments import experiment_cells, smaller_sizes
 from transformer_nfn.bench.errors import BenchError
-from transformer_nfn.bench.scoring.learning import Learning, learning_table, learnings
-from transformer_nfn.bench.scoring.scores import comparisons
+from transformer_nfn.bench.protocol.cell import Cell
+from transformer_nfn.bench.protocol.computing import Finished, prepared
+from transformer_nfn.bench.protocol.experiments import experiment_cells, smaller_sizes
+from transformer_nfn.bench.report.learning import Learning, learning_table, learnings
+from transformer_nfn.bench.report.scores import comparisons
 
 NOISE = {75: 0.5, 150: 0.35, 300: 0.25, None: 0.18}
 
@@ -129,7 +129,7 @@ def test_too_few_runs_are_refused(zoo_folder):
 
 
 def test_the_largest_size_is_the_main_experiments_cell(zoo_folder, monkeypatch):
-    monkeypatch.setattr("transformer_nfn.bench.cells.experiments.SIZES", (10, 20, 60, 75))
+    monkeypatch.setattr("transformer_nfn.bench.protocol.experiments.SIZES", (10, 20, 60, 75))
     assert smaller_sizes(zoo_folder, "epochs", None) == [10, 20]
     cells = experiment_cells("sizes", zoo_folder, models=["hyperparameters"], splits=[0])
     assert [cell.train_runs for cell in cells] == [10, 20, None]

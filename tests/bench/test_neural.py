@@ -1,3 +1,4 @@
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -7,10 +8,11 @@ import torch
 from tests.bench.small import small_examples, three_parts
 from transformer_nfn.bench.errors import BenchError
 from transformer_nfn.bench.kendall import kendall_tau
-from transformer_nfn.bench.predictors import neural
-from transformer_nfn.bench.predictors.neural import Fitting, NeuralPredictor
-from transformer_nfn.bench.predictors.predictor import Predictor, Step
-from transformer_nfn.bench.predictors.registry import MODELS
+from transformer_nfn.bench.models import neural
+from transformer_nfn.bench.models.fittings import CHOSEN, candidates, chosen
+from transformer_nfn.bench.models.neural import Fitting, NeuralPredictor, usual_scale
+from transformer_nfn.bench.models.predictor import Predictor, Step
+from transformer_nfn.bench.models.registry import MODELS
 from transformer_nfn.group import conditioned, random_element
 from transformer_nfn.models import (
     FlatMLP,
@@ -34,16 +36,18 @@ def statnn(fitting: Fitting = SHORT, seed: int = 0) -> NeuralPredictor:
 
 def nfn(net: NetBatch) -> TransformerNFN:
     return TransformerNFN(
-        NFNConfig.of(net.blocks.spec, blocks=net.blocks.blocks, channels=(2,), classifier=75)
+        NFNConfig.of(
+            net.blocks.spec, blocks=net.blocks.blocks, channels=(2,), classifier=75, seed=4
+        )
     )
 
 
 def test_a_variant_with_a_rank_is_fitted_with_it():
     kind = MODELS["nfn-rank-2"]
-    predictor = kind.make(seed=0, tokens=4, device="cpu", epochs=1, **kind.settings)
+    short = {**kind.settings, "fitting": SHORT.model_dump()}
+    predictor = kind.make(seed=0, tokens=4, device="cpu", **short)
     predictor.fit(TRAIN, VALIDATION)
     assert predictor.module.config.rank == 2
-    assert MODELS["nfn"].settings == {}  # or cells that were finished before would have other names
 
 
 def test_it_is_a_predictor():
@@ -127,13 +131,13 @@ def test_one_that_is_not_fitted_says_so():
 
 def test_warm_up_is_linear_and_then_constant(monkeypatch):
     rates: list[float] = []
-    step = torch.optim.Adam.step
+    step = torch.optim.AdamW.step
 
-    def note(self: torch.optim.Adam) -> None:
+    def note(self: torch.optim.AdamW) -> None:
         rates.append(self.param_groups[0]["lr"])
         step(self)
 
-    monkeypatch.setattr(torch.optim.Adam, "step", note)
+    monkeypatch.setattr(torch.optim.AdamW, "step", note)
     statnn(Fitting(batch=len(TRAIN) // 2, epochs=3, warmup=2)).fit(TRAIN, VALIDATION)
     assert rates == pytest.approx([0.00025, 0.0005, 0.00075, 0.001, 0.001, 0.001])
 
@@ -154,3 +158,90 @@ def test_transformer_nfn_does_not_see_the_group(balanced):
     blind = statnn()
     blind.fit(TRAIN, VALIDATION)
     assert np.abs(blind.predict(TEST.moved(element)) - blind.predict(TEST)).max() > 0.01
+
+
+def test_the_last_epoch_and_the_mean_of_the_last_ones_can_be_kept(monkeypatch):
+    seen: list[dict[str, torch.Tensor]] = []
+    ended = neural._Progress.epoch_ended
+
+    def note(self, tau: float, seconds: float) -> None:
+        seen.append({n: t.clone() for n, t in self._module.state_dict().items()})
+        ended(self, tau, seconds)
+
+    monkeypatch.setattr(neural._Progress, "epoch_ended", note)
+    for keep in ("last", "average"):
+        seen.clear()
+        predictor = statnn(Fitting(epochs=8, warmup=1, keep=keep))
+        predictor.fit(TRAIN, VALIDATION)
+        assert len(seen) == predictor.epoch == 8
+        counted = seen[-1:] if keep == "last" else seen[5:]  # 6, 7 and 8: from 8 - 8 // 4 on
+        for name, tensor in predictor.module.state_dict().items():
+            expected = torch.stack([state[name].double() for state in counted]).mean(0)
+            torch.testing.assert_close(tensor.double(), expected, rtol=1e-5, atol=1e-7)
+
+
+@pytest.mark.parametrize("keep", ["last", "average"])
+def test_an_interrupted_mean_goes_on_too(tmp_path, monkeypatch, keep):
+    monkeypatch.setattr(neural, "STATE_EVERY", -1.0)
+    fitting = Fitting(epochs=8, warmup=1, keep=keep, scaled=True, schedule="cosine")
+
+    def interrupt(step: Step) -> None:
+        if step.done == 7:
+            raise KeyboardInterrupt
+
+    whole = statnn(fitting)
+    whole.fit(TRAIN, VALIDATION)
+    with pytest.raises(KeyboardInterrupt):
+        statnn(fitting).fit(TRAIN, VALIDATION, state=tmp_path, watch=interrupt)
+    resumed = statnn(fitting)
+    resumed.fit(TRAIN, VALIDATION, state=tmp_path)
+    np.testing.assert_array_equal(resumed.predict(TEST), whole.predict(TEST))
+
+
+def test_a_cosine_falls_to_nothing_after_the_warm_up():
+    fitting = Fitting(lr=0.1, epochs=11, warmup=1, schedule="cosine")
+    rates = [fitting.rate(position) for position in (0.5, 1.0, 6.0, 11.0)]
+    assert rates == pytest.approx([0.05, 0.1, 0.05, 0.0])
+    assert Fitting(lr=0.1, warmup=0).rate(0.0) == 0.1
+
+
+def test_weight_decay_reaches_the_optimizer():
+    without, with_decay = (statnn(Fitting(epochs=4, weight_decay=w)) for w in (0.0, 10.0))
+    sizes = []
+    for predictor in (without, with_decay):
+        predictor.fit(TRAIN, VALIDATION)
+        sizes.append(sum(p.square().sum().item() for p in predictor.module.parameters()))
+    assert sizes[1] < sizes[0]
+
+
+def test_one_scale_for_each_tensor_is_learned_and_saved(tmp_path):
+    scale = usual_scale(TRAIN)
+    for offset, dims in TRAIN.shape.stored.values():
+        place = slice(offset, offset + int(np.prod(dims)))
+        assert len(scale[place].unique()) == 1
+        sizes = (TRAIN.weights[:, place] * scale[place]).double().square().mean(1).sqrt()
+        assert sizes.median().item() == pytest.approx(1.0, rel=1e-5)
+    fitting = Fitting(epochs=4, warmup=1, scaled=True)
+    predictor = NeuralPredictor(nfn, fitting=fitting)
+    predictor.fit(TRAIN, VALIDATION)
+    # Of other units nothing is seen: a scale commutes with every change of coordinates.
+    other = replace(TRAIN, weights=8 * TRAIN.weights)
+    again = NeuralPredictor(nfn, fitting=fitting)
+    again.fit(other, replace(VALIDATION, weights=8 * VALIDATION.weights))
+    enlarged = again.predict(replace(TEST, weights=8 * TEST.weights))
+    np.testing.assert_allclose(enlarged, predictor.predict(TEST), rtol=1e-5)
+    predictor.save(tmp_path)
+    loaded = NeuralPredictor(nfn, fitting=fitting)
+    loaded.load(tmp_path)
+    np.testing.assert_array_equal(loaded.predict(TEST), predictor.predict(TEST))
+    (tmp_path / "scale.safetensors").write_bytes(b"nonsense")
+    with pytest.raises(BenchError, match=r"scale\.safetensors cannot be read"):
+        NeuralPredictor(nfn, fitting=fitting).load(tmp_path)
+
+
+def test_every_neural_model_has_the_same_number_of_candidates_and_one_of_them_was_chosen():
+    for model in CHOSEN:
+        tried = candidates(model)
+        assert len(tried) == 6
+        assert chosen(model) in tried
+        assert MODELS[model].settings["fitting"] == chosen(model).model_dump()

@@ -9,10 +9,10 @@ import pytest
 
 from tests.bench.test_cells import run
 from transformer_nfn.bench import Kind, experiment_cells, register_predictor, write_report
-from transformer_nfn.bench.cells.planning import estimate_seconds
 from transformer_nfn.bench.errors import BenchError
-from transformer_nfn.bench.predictors.registry import MODELS
-from transformer_nfn.bench.predictors.saved import load_predictor
+from transformer_nfn.bench.models.registry import MODELS
+from transformer_nfn.bench.models.saved import load_predictor
+from transformer_nfn.bench.protocol.planning import estimate_seconds
 from transformer_nfn.jobs import Failed
 
 
@@ -41,7 +41,7 @@ def make(*, seed: int, tokens: int, device: str, power: float) -> Scale:
     return Scale(power)
 
 
-KIND = Kind("My scale", "the size of all weights", "own", False, {"power": 0.5}, make)
+KIND = Kind("My scale", "the size of all weights", "own", "weights", False, {"power": 0.5}, make)
 
 
 @pytest.fixture

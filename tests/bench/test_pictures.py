@@ -6,9 +6,11 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from transformer_nfn.bench.cells.computing import Finished
 from transformer_nfn.bench.errors import BenchError
-from transformer_nfn.bench.pictures import (
+from transformer_nfn.bench.models.registry import MODELS, main_models
+from transformer_nfn.bench.protocol.computing import Finished
+from transformer_nfn.bench.report.learning import Learning
+from transformer_nfn.bench.report.pictures import (
     augmentation,
     by_size,
     by_threshold,
@@ -16,11 +18,9 @@ from transformer_nfn.bench.pictures import (
     scatter,
     tracks,
 )
-from transformer_nfn.bench.pictures.namedlines import apart
-from transformer_nfn.bench.pictures.style import panel_title
-from transformer_nfn.bench.predictors.registry import MODELS, main_models
-from transformer_nfn.bench.scoring.learning import Learning
-from transformer_nfn.bench.scoring.scores import Comparison
+from transformer_nfn.bench.report.pictures.namedlines import apart
+from transformer_nfn.bench.report.pictures.style import panel_title
+from transformer_nfn.bench.report.scores import Comparison
 
 EIGHT = main_models()[:8]
 RUNS, EPOCHS = 20, 3

@@ -8,12 +8,12 @@ import torch
 from safetensors.numpy import load_file, save_file
 
 from tests.bench.small import small_examples
-from transformer_nfn.bench.cells.computing import Cell, fit_and_save
-from transformer_nfn.bench.data.examples import Examples
 from transformer_nfn.bench.errors import BenchError
+from transformer_nfn.bench.examples import Examples
 from transformer_nfn.bench.kendall import kendall_tau
-from transformer_nfn.bench.predictors.guard import Guard
-from transformer_nfn.bench.predictors.saved import load_predictor, named_folder, saved_names
+from transformer_nfn.bench.models.guard import Guard
+from transformer_nfn.bench.models.saved import load_predictor, named_folder, saved_names
+from transformer_nfn.bench.protocol.computing import Cell, fit_and_save
 from transformer_nfn.bench.ranking import checkpoint_files, rank_files
 from transformer_nfn.group import conditioned, random_element
 from transformer_nfn.zoo.nets import views
@@ -71,7 +71,7 @@ def test_a_model_is_found_by_its_name(zoo_folder, tmp_path):
     loaded = load_predictor("mine")
     assert loaded.description.record["tau"] == record["tau"]
     card = (named_folder("mine") / "README.md").read_text(encoding="utf-8")
-    assert "LightGBM on hyperparameters" in card
+    assert "Hyperparameters" in card
     assert f"{record['tau']:.3f}" in card
 
 

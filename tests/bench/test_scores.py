@@ -4,20 +4,20 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from transformer_nfn.bench.cells.computing import SEEN, Finished
-from transformer_nfn.bench.data.loading import Threshold
 from transformer_nfn.bench.errors import BenchError
 from transformer_nfn.bench.kendall import kendall_tau, resampled_counts, tau_of_resamples
-from transformer_nfn.bench.predictors.registry import MODELS
+from transformer_nfn.bench.models.registry import MODELS
+from transformer_nfn.bench.protocol.computing import SEEN, Finished
+from transformer_nfn.bench.protocol.loading import Threshold
 from transformer_nfn.bench.report.results import results_json
-from transformer_nfn.bench.report.writing import write_report
-from transformer_nfn.bench.scoring.scores import LEAST_RUNS, Comparison, comparisons
-from transformer_nfn.bench.scoring.tables import (
+from transformer_nfn.bench.report.scores import LEAST_RUNS, Comparison, comparisons
+from transformer_nfn.bench.report.tables import (
     differences_table,
     main_table,
     overview_table,
     winners,
 )
+from transformer_nfn.bench.report.writing import write_report
 from transformer_nfn.jobs import ShardFolder
 
 THRESHOLDS = [["none", 0.0], ["best 50 %", 0.5]]
@@ -312,7 +312,7 @@ def test_who_is_ahead_of_whom():
     assert lines["MLP"].count("behind") == 1
     assert lines["MLP"].count("not told apart") == 1
     assert lines["LightGBM"].endswith("ahead |")
-    assert lines["LightGBM on hyperparameters"].endswith("behind |  |")
+    assert lines["Hyperparameters"].endswith("behind |  |")
 
 
 def test_results_have_a_record_for_each_cell_and_threshold():

@@ -12,12 +12,13 @@ from tests.bench.conftest import write_zoo
 from tests.bench.small import small_examples
 from tests.bench.test_cells import run
 from tests.cli.run import tnfn
-from transformer_nfn.bench.cells.cell import Cell
-from transformer_nfn.bench.cells.computing import fit_and_save
-from transformer_nfn.bench.cells.enough import check_enough
-from transformer_nfn.bench.cells.runner import Bench
 from transformer_nfn.bench.errors import BenchError
+from transformer_nfn.bench.protocol.cell import Cell
+from transformer_nfn.bench.protocol.computing import fit_and_save
+from transformer_nfn.bench.protocol.enough import check_enough
+from transformer_nfn.bench.protocol.runner import Bench
 from transformer_nfn.bench.report.writing import write_report
+from transformer_nfn.zoo.format.schema import FORMAT
 from transformer_nfn.zoo.recipe import Recipe
 
 SHIPPED = Recipe.load("digits-mini")
@@ -42,7 +43,7 @@ def recipe_zoo(folder: Path, runs: int, recipe: Recipe = RECIPE) -> str:
     folds = folds.cast(examples.table.schema.field("fold").type)
     table = examples.table.set_column(place, examples.table.schema.field("fold"), folds)
     write_zoo(folder, replace(examples, table=table))
-    described = {"format": 1, "recipe": recipe.model_dump(mode="json", exclude={"runs"})}
+    described = {"format": FORMAT, "recipe": recipe.model_dump(mode="json", exclude={"runs"})}
     (folder / "zoo.json").write_text(json.dumps(described), encoding="utf-8")
     return str(folder)
 

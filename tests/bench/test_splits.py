@@ -7,9 +7,15 @@ import pytest
 
 from tests.bench.conftest import write_zoo
 from tests.bench.small import small_examples
-from transformer_nfn.bench.data.examples import Examples
-from transformer_nfn.bench.data.splits import FILE, SPLITS, check_split, split_rows, stored_splits
 from transformer_nfn.bench.errors import BenchError, LeakError
+from transformer_nfn.bench.examples import Examples
+from transformer_nfn.bench.protocol.splits import (
+    FILE,
+    SPLITS,
+    check_split,
+    split_rows,
+    stored_splits,
+)
 from transformer_nfn.zoo.dataset import Zoo
 
 

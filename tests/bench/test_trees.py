@@ -7,18 +7,18 @@ from safetensors.numpy import load_file, save_file
 from scipy.stats import kendalltau
 
 from tests.bench.small import SHAPE, WORD_VECTORS, small_examples, three_parts
-from transformer_nfn.bench.data.examples import Examples
 from transformer_nfn.bench.errors import BenchError
-from transformer_nfn.bench.predictors import forest as forest_module
-from transformer_nfn.bench.predictors.forest import from_sklearn
-from transformer_nfn.bench.predictors.predictor import Predictor, Step
-from transformer_nfn.bench.predictors.trees import PRESETS, Library, TreePredictor, TreeSettings
+from transformer_nfn.bench.examples import Examples
+from transformer_nfn.bench.models import forest as forest_module
+from transformer_nfn.bench.models.forest import from_sklearn
+from transformer_nfn.bench.models.predictor import Predictor, Step
+from transformer_nfn.bench.models.trees import PRESETS, Library, TreePredictor, TreeSettings
 
 pytest.importorskip("xgboost")
 pytest.importorskip("lightgbm")
 
 QUICK = TreeSettings(rounds=30, max_leaves=8, min_rows=5, feature_fraction=0.5)
-STOPPING = PRESETS["strong"].model_copy(update={"rounds": 60, "early_stopping": 10})
+STOPPING = PRESETS["readers"].model_copy(update={"rounds": 60, "early_stopping": 10})
 CASES: list[tuple[Library, str, TreeSettings | str]] = [
     ("lightgbm", "statistics", STOPPING),
     ("lightgbm", "hyperparameters", "appendix"),
@@ -118,7 +118,7 @@ def test_arrays_split_as_the_library_does_on_ties(library: str) -> None:
     random = np.random.default_rng(0)
     rows = random.integers(-2, 3, size=(400, 3)).astype(np.float32)
     target = rows[:, 0] * rows[:, 1] + rows[:, 2] + random.normal(0, 0.1, 400)
-    from transformer_nfn.bench.predictors import trees
+    from transformer_nfn.bench.models import trees
 
     fit = {"lightgbm": trees._lightgbm, "xgboost": trees._xgboost}[library]
     grown, predicted = fit(trees.TreeData(rows, target, rows, target), QUICK, 0)
@@ -171,7 +171,7 @@ def damaged(
         case "another library":
             metadata = {**metadata, "library": "lightgbm"}
         case "other settings":
-            metadata = {**metadata, "settings": PRESETS["strong"].model_dump_json()}
+            metadata = {**metadata, "settings": PRESETS["readers"].model_dump_json()}
         case _:
             raise AssertionError(name)
     return arrays, metadata
@@ -267,7 +267,7 @@ def test_weights_that_are_not_finite_are_refused(
 def test_a_library_whose_trees_are_read_wrongly_is_noticed(
     parts: tuple[Examples, Examples, Examples], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from transformer_nfn.bench.predictors import trees
+    from transformer_nfn.bench.models import trees
 
     monkeypatch.setattr(
         trees,
@@ -292,7 +292,7 @@ def test_what_does_not_exist_is_refused() -> None:
     for arguments, message in (
         (("lightgbm", "spectra", "appendix"), "no features 'spectra'"),
         (("lightgbm", "weights", "best"), "no preset 'best'"),
-        (("forest", "weights", "strong"), "are for boosting"),
+        (("forest", "weights", "readers"), "are for boosting"),
     ):
         with pytest.raises(BenchError, match=message):
             TreePredictor(*arguments, seed=0)

@@ -11,7 +11,7 @@ from tests.bench.test_across import renamed
 from tests.bench.test_ranking import export
 from tests.cli.test_zoo import tnfn, well
 from transformer_nfn.bench import saved_names
-from transformer_nfn.bench.cells import computing as cells_module
+from transformer_nfn.bench.protocol import computing as cells_module
 from transformer_nfn.cli.main import app
 
 COMMANDS = [["bench", name] for name in sorted(get_command(app).commands["bench"].commands)]
@@ -70,7 +70,7 @@ def test_a_run_ends_with_a_report_and_is_not_repeated(zoo_folder, tmp_path):
     first = run(zoo_folder, tmp_path / "out")
     assert (first["cells"], first["computed"], first["failed"]) == (4, 4, 0)
     page = (tmp_path / "out" / "report" / "index.md").read_text(encoding="utf-8")
-    assert "LightGBM on statistics" in page
+    assert "Statistics" in page
     assert run(zoo_folder, tmp_path / "out")["computed"] == 0
     well("bench", "report", tmp_path / "out", "--to", tmp_path / "elsewhere")
     assert (tmp_path / "elsewhere" / "results.json").is_file()
@@ -93,7 +93,7 @@ def test_a_run_across_zoos(zoo_folder, tmp_path):
 
 
 def test_a_run_of_several_sizes(zoo_folder, tmp_path, monkeypatch):
-    monkeypatch.setattr("transformer_nfn.bench.cells.experiments.SIZES", (20, 40))
+    monkeypatch.setattr("transformer_nfn.bench.protocol.experiments.SIZES", (20, 40))
     figures = run(zoo_folder, tmp_path / "out", "--experiment", "sizes")
     assert figures["computed"] == 3 * 2 * 2
     again = run(zoo_folder, tmp_path / "out", "--no-report")

@@ -27,6 +27,7 @@ from transformer_nfn.cli.main import app
 from transformer_nfn.zoo import Recipe, export
 from transformer_nfn.zoo.build import _task
 from transformer_nfn.zoo.dataset import Zoo, ok
+from transformer_nfn.zoo.format.schema import FORMAT
 
 #: Each command as it is meant; of the names in capitals `house` has all but the new ones.
 RIGHT = {
@@ -108,7 +109,7 @@ def house(tmp_path_factory: pytest.TempPathFactory) -> Iterator[House]:
     patch.delenv("TNFN_DATA", raising=False)
     write_zoo(Path(found["ZOO"]), small_examples(60))
     recipe = Recipe.load(write_tiny(home)).model_dump(mode="json", exclude={"runs"})
-    described = json.dumps({"format": 1, "recipe": recipe})
+    described = json.dumps({"format": FORMAT, "recipe": recipe})
     (Path(found["ZOO"]) / "zoo.json").write_text(described)
     write_zoo(home / "tiny", small_examples(12))
     export(Zoo(found["ZOO"]), ok, found["NETS"])

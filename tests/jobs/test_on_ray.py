@@ -11,9 +11,9 @@ from tests.bench.conftest import write_zoo
 from tests.bench.small import small_examples
 from tests.hub.nets import some_nets
 from tests.zoo.conftest import built, logs, shard_bytes, write_tiny
-from transformer_nfn.bench.cells.cell import Cell
-from transformer_nfn.bench.cells.computing import finished_cells
-from transformer_nfn.bench.cells.runner import Bench
+from transformer_nfn.bench.protocol.cell import Cell
+from transformer_nfn.bench.protocol.computing import finished_cells
+from transformer_nfn.bench.protocol.runner import Bench
 from transformer_nfn.hub import Bulk, FingerprintTask, stored_index
 from transformer_nfn.jobs import Done, InProcess, RayExecutor
 from transformer_nfn.zoo import Build, Recipe

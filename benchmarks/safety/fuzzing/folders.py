@@ -23,7 +23,7 @@ from benchmarks.safety.fuzzing.mutate import (
 )
 from tests.bench.small import SHAPE, small_examples
 from transformer_nfn.bench import BenchError
-from transformer_nfn.bench.data.splits import SPLITS, stored_splits
+from transformer_nfn.bench.protocol.splits import SPLITS, stored_splits
 from transformer_nfn.hub import FingerprintTask, HubError, Results, load_forest, stored_index
 from transformer_nfn.hub.manifests import read_manifest
 from transformer_nfn.hub.store import COLUMNS as ROWS
@@ -31,7 +31,7 @@ from transformer_nfn.kinship import WIDTH, group_copies
 from transformer_nfn.zoo import Recipe, RecipeError, StoreError, summarize, verify
 from transformer_nfn.zoo.dataset import Zoo
 from transformer_nfn.zoo.finished.card import card_text
-from transformer_nfn.zoo.format.schema import zoo_table
+from transformer_nfn.zoo.format.schema import FORMAT, zoo_table
 
 HUB, ZOO, BENCH = "transformer_nfn.hub.", "transformer_nfn.zoo.", "transformer_nfn.bench."
 TABLES = (
@@ -207,7 +207,7 @@ def zoo_seeds() -> list[bytes]:
         {"started": "", "wall_seconds": 1.0, "worker_seconds": 1.0, "workers": 1}
     ).encode()
     splits = {"format": 1, "column": "fold", "splits": [s._asdict() for s in SPLITS]}
-    described = [{"format": 1, "source": {"name": "x"}}, {"format": 1, "recipe": recipe}]
+    described = [{"format": FORMAT, "source": {"name": "x"}}, {"format": FORMAT, "recipe": recipe}]
     shard = parquet_bytes(table, use_dictionary=False, compression="none")
     return [
         pack([json.dumps(d).encode(), shard, log, json.dumps(splits).encode()]) for d in described

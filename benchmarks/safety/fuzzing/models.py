@@ -19,13 +19,13 @@ from benchmarks.safety.fuzzing.mutate import (
 )
 from tests.bench.small import SHAPE, small_examples, three_parts
 from transformer_nfn.bench import BenchError, load_predictor
-from transformer_nfn.bench.cells.computing import finished_cells
-from transformer_nfn.bench.data.loading import Divided
-from transformer_nfn.bench.predictors.forest import Forest
-from transformer_nfn.bench.predictors.kernel import KernelRegression
-from transformer_nfn.bench.predictors.predictor import Predictor
-from transformer_nfn.bench.predictors.registry import MODELS, model_named
-from transformer_nfn.bench.predictors.saved import save_predictor
+from transformer_nfn.bench.examples import Divided
+from transformer_nfn.bench.models.forest import Forest
+from transformer_nfn.bench.models.kernel import KernelRegression
+from transformer_nfn.bench.models.predictor import Predictor
+from transformer_nfn.bench.models.registry import MODELS, model_named
+from transformer_nfn.bench.models.saved import save_predictor
+from transformer_nfn.bench.protocol.computing import finished_cells
 from transformer_nfn.models import (
     FlatMLP,
     FlatMLPConfig,

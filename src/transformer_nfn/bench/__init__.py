@@ -3,25 +3,25 @@
 Nothing here imports XGBoost, LightGBM, scikit-learn or matplotlib before it is needed.
 """
 
-from transformer_nfn.bench.cells.cell import Cell
-from transformer_nfn.bench.cells.computing import Finished, finished_cells, fit_and_save
-from transformer_nfn.bench.cells.experiments import experiment_cells
-from transformer_nfn.bench.cells.planning import estimate_seconds
-from transformer_nfn.bench.cells.runner import Bench
-from transformer_nfn.bench.data.examples import Examples
-from transformer_nfn.bench.data.loading import Divided, divide, load_examples
 from transformer_nfn.bench.errors import BenchError, LeakError
+from transformer_nfn.bench.examples import Divided, Examples
 from transformer_nfn.bench.kendall import kendall_tau
-from transformer_nfn.bench.predictors.neural import Fitting, NeuralPredictor
-from transformer_nfn.bench.predictors.predictor import Predictor, Step
-from transformer_nfn.bench.predictors.registry import (
+from transformer_nfn.bench.models.neural import Fitting, NeuralPredictor
+from transformer_nfn.bench.models.predictor import Predictor, Step
+from transformer_nfn.bench.models.registry import (
     MODELS,
     Kind,
     main_models,
     register_predictor,
 )
-from transformer_nfn.bench.predictors.saved import load_predictor, named_folder, saved_names
-from transformer_nfn.bench.predictors.trees import TreePredictor
+from transformer_nfn.bench.models.saved import load_predictor, named_folder, saved_names
+from transformer_nfn.bench.models.trees import TreePredictor
+from transformer_nfn.bench.protocol.cell import Cell
+from transformer_nfn.bench.protocol.computing import Finished, finished_cells, fit_and_save
+from transformer_nfn.bench.protocol.experiments import experiment_cells
+from transformer_nfn.bench.protocol.loading import divide, load_examples
+from transformer_nfn.bench.protocol.planning import estimate_seconds
+from transformer_nfn.bench.protocol.runner import Bench
 from transformer_nfn.bench.ranking import (
     Net,
     Ranked,
@@ -30,8 +30,8 @@ from transformer_nfn.bench.ranking import (
     rank_files,
     rank_nets,
 )
+from transformer_nfn.bench.report.scores import Comparison, comparisons
 from transformer_nfn.bench.report.writing import write_report
-from transformer_nfn.bench.scoring.scores import Comparison, comparisons
 
 __all__ = [
     "MODELS",

@@ -9,9 +9,9 @@ import pyarrow as pa  # type: ignore[import-untyped]
 import torch
 from safetensors import SafetensorError, safe_open
 
-from transformer_nfn.bench.data.examples import Examples
 from transformer_nfn.bench.errors import BenchError
-from transformer_nfn.bench.predictors.saved import SavedPredictor
+from transformer_nfn.bench.examples import Examples
+from transformer_nfn.bench.models.saved import SavedPredictor
 from transformer_nfn.zoo.dataset import NetShape
 
 #: What the model that reads no weights needs; `tnfn zoo export` writes it into a file's metadata.

@@ -13,7 +13,7 @@ from transformer_nfn.zoo.format.ownership import SWEEP_AGE, check_owner, claim, 
 from transformer_nfn.zoo.format.schema import ROW_GROUP, run_columns, zoo_table
 from transformer_nfn.zoo.groups import Group, open_groups
 from transformer_nfn.zoo.recipe import Recipe
-from transformer_nfn.zoo.tasks import Task, load_task
+from transformer_nfn.zoo.tasks import DataError, Task, load_task
 from transformer_nfn.zoo.training.trainer import GroupTrainer
 
 
@@ -46,7 +46,13 @@ def train_job(job: GroupJob) -> Trained:
     """Train a group and commit its shard."""
     recipe = job.recipe
     with one_thread(job.device):
-        rows, weights = _train(job, _task(recipe.task, job.data, recipe.patch))
+        task = _task(recipe.task, job.data, recipe.patch)
+        if task.digest != recipe.data:  # of another machine
+            raise DataError(
+                f"the data of {recipe.task} are not those that this zoo was begun with: copy "
+                "them from where the build was started"
+            )
+        rows, weights = _train(job, task)
     table = zoo_table(recipe.shape, rows, weights)
     committed = ShardFolder(job.url).commit(job.group.name, table, row_group_size=ROW_GROUP)
     ok = sum(row["status"] == "ok" for row in rows)
@@ -81,7 +87,7 @@ def _train(job: GroupJob, task: Task) -> tuple[list[dict[str, Any]], list[Any]]:
                         "train_loss": checkpoint.train_loss,
                         "train_accuracy": checkpoint.train_accuracy,
                         "validation_accuracy": checkpoint.validation_accuracy,
-                        "test_accuracy": checkpoint.test_accuracy,
+                        **checkpoint.tested._asdict(),
                     }
                 )
                 one = checkpoint.weights
@@ -100,7 +106,8 @@ class Build:
         device: Where to train.
 
     Raises:
-        StoreError: If the folder holds another zoo.
+        StoreError: If the folder holds another zoo, or one of other data.
+        DataError: If the task's data are missing.
     """
 
     def __init__(
@@ -112,12 +119,13 @@ class Build:
         data: str | Path | None = None,
         device: str = "cpu",
     ) -> None:
-        self.recipe, self.url = recipe, str(url)
+        self.url, self.device = str(url), device
         self.runs = recipe.runs if runs is None else runs
         self.data = None if data is None else str(Path(data).absolute())
-        self.device = device
         self.root, self.shards = ShardFolder(url), ShardFolder(data_url(url))
         recipe.first_runs(self.runs)  # a wrong number is reported before anything is written
+        task = _task(recipe.task, self.data, recipe.patch)  # so are missing data
+        self.recipe = recipe = recipe.with_data(task.digest)
         self._content = {"recipe": recipe.model_dump(mode="json", exclude={"runs"})}
         check_owner(self.root, self._content)
         self.shards.sweep(SWEEP_AGE)
@@ -137,7 +145,6 @@ class Build:
             executor: Where the jobs run.
             watch: Wraps the outcomes as they come, for a progress bar.
         """
-        _task(self.recipe.task, self.data, self.recipe.patch)  # missing data are reported first
         claim(self.root, self._content)
         jobs = [
             GroupJob(self.recipe, group, self.shards.url, self.data, self.device)

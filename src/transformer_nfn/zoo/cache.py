@@ -5,7 +5,7 @@ import shutil
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple, Protocol
 
 import numpy as np
 import pyarrow as pa  # type: ignore[import-untyped]
@@ -15,14 +15,25 @@ import torch
 from jaxtyping import Int64
 from torch import Tensor
 
+from transformer_nfn.jobs import ShardFolder
 from transformer_nfn.space import NetBatch
 from transformer_nfn.zoo.errors import StoreError
 from transformer_nfn.zoo.format.schema import COLUMNS, chosen_rows, weight_matrix
 from transformer_nfn.zoo.nets import NetShape
 from transformer_nfn.zoo.runs import content_hash
 
-if TYPE_CHECKING:
-    from transformer_nfn.zoo.dataset import Zoo
+
+class Stored(Protocol):
+    """A zoo, as far as a copy needs it."""
+
+    shards: ShardFolder
+
+    @property
+    def shape(self) -> NetShape:
+        """The sizes of its nets."""
+
+    def read_shard(self, name: str, columns: Sequence[str] | None = None) -> pa.Table:
+        """One shard, all columns or some."""
 
 
 class CachedRows(NamedTuple):
@@ -38,7 +49,7 @@ class CachedRows(NamedTuple):
         return self.shape.net_batch(torch.from_numpy(chosen))
 
 
-def cached_rows(zoo: "Zoo", names: Sequence[str], folder: str | Path | None) -> CachedRows:
+def cached_rows(zoo: Stored, names: Sequence[str], folder: str | Path | None) -> CachedRows:
     """Open the copy of these shards, made first if need be.
 
     Shards never change, so the copy is good as long as the zoo has the same ones.
@@ -69,7 +80,7 @@ def cached_rows(zoo: "Zoo", names: Sequence[str], folder: str | Path | None) -> 
     return CachedRows(table, weights, zoo.shape)
 
 
-def _copy(zoo: "Zoo", names: Sequence[str], home: Path) -> None:
+def _copy(zoo: Stored, names: Sequence[str], home: Path) -> None:
     size = zoo.shape.size
     every = pa.concat_tables(zoo.read_shard(name, list(COLUMNS)) for name in names)
     table, places = chosen_rows(every, pc.field("status") == "ok")

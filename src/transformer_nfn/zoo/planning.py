@@ -77,7 +77,7 @@ def calibrate(recipe: Recipe, task: Task, device: str = "cpu", seconds: float = 
         clock = time.process_time if device == "cpu" else time.perf_counter
         steps = len(runs) * _rate(step, seconds * 0.75, clock)
         part = task.test.first(min(len(task.test), 256))
-        evaluations = _rate(lambda _: trainer.evaluate(part), seconds * 0.25, clock)
+        evaluations = _rate(lambda _: trainer.evaluate.accuracy(part), seconds * 0.25, clock)
         return Speed(steps, len(runs) * len(part) * evaluations)
 
 

@@ -1,10 +1,10 @@
 """Recipes: which nets a zoo holds and how they are trained, as data."""
 
 import tomllib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import cached_property
 from importlib import resources
-from itertools import product
+from itertools import islice, product
 from math import prod
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -23,6 +23,8 @@ RECIPES = (
     "digits-mini",
     "mnist-small",
     "mnist-small-residual",
+    "mnist-good",
+    "mnist-tuning",
     "agnews-small",
     "mnist-paper",
     "agnews-paper",
@@ -94,6 +96,13 @@ class Family(_Strict):
         return list(product(*(getattr(self, field) for field in Family.model_fields)))
 
 
+class Replicates(_Strict):
+    """Configurations that are trained more than once, for what seeds alone change."""
+
+    configurations: int = Field(gt=0)  # the first so many of the order
+    runs: int = Field(ge=2)  # of each, with seeds of their own
+
+
 class Recipe(_Strict):
     """A zoo's definition.
 
@@ -114,6 +123,9 @@ class Recipe(_Strict):
     blocks: int = Field(default=2, gt=0)
     seed: int = 0
     seeds: Literal["run", "shared"] = "run"  # shared: one start for all, as in the paper
+    replicates: Replicates | None = None  # where every run has its own seed
+    #: Digest of the task's examples; a build fills it in, since other data make other networks.
+    data: str | None = Field(default=None, pattern=r"^[0-9a-f]{64}$")
     runs: int = Field(gt=0)  # how many are built unless asked otherwise
     group: int = Field(gt=0)  # runs in one job and shard
     lockstep: int = Field(gt=0)  # nets trained at once on a CPU; a GPU takes the whole group
@@ -174,6 +186,10 @@ class Recipe(_Strict):
             raise RecipeError(f'seeds are "run" or "shared", got {seeds!r}')
         return Recipe.model_validate({**self.model_dump(), "seeds": seeds})
 
+    def with_data(self, digest: str) -> "Recipe":
+        """The same recipe, for these data: the ids of its runs depend on them."""
+        return Recipe.model_validate({**self.model_dump(), "data": digest})
+
     @cached_property
     def shape(self) -> NetShape:
         """The sizes of its nets."""
@@ -196,8 +212,8 @@ class Recipe(_Strict):
     def all_runs(self) -> tuple[Run, ...]:
         """Every run of the grid in a fixed random order: the first N are a fair zoo.
 
-        The order does not depend on `seeds`, so that the first N of both tracks have the same
-        hyperparameters.
+        The order of configurations does not depend on `seeds`, so that tracks have the same ones.
+        Further runs of a configuration come later, every third run.
         """
         fields = list(Family.model_fields)
         grid = [
@@ -205,7 +221,12 @@ class Recipe(_Strict):
             for values in self._grid()
         ]
         grid.sort(key=lambda h: content_hash(["order", self.seed, h.model_dump()]))
-        return tuple(self._run(h) for h in grid)
+        first = [self._run(h) for h in grid]
+        if self.replicates is None or self.seeds == "shared":
+            return tuple(first)
+        repeated = grid[: self.replicates.configurations]
+        again = [self._run(h, n) for n in range(1, self.replicates.runs) for h in repeated]
+        return tuple(_every_third(first, again, len(repeated)))
 
     def first_runs(self, count: int) -> Sequence[Run]:
         """The first runs of the order.
@@ -220,12 +241,15 @@ class Recipe(_Strict):
             )
         return self.all_runs[:count]
 
-    def _run(self, hyperparameters: Hyperparameters) -> Run:
+    def _run(self, hyperparameters: Hyperparameters, replicate: int = 0) -> Run:
         h = hyperparameters.model_dump()
         seed = derived_seed("run", self.seed, h if self.seeds == "run" else "shared")
+        if replicate:
+            seed = derived_seed("replicate", seed, replicate)
         content = {
             "trainer": TRAINER_VERSION,
             "task": self.task,
+            "data": self.data,
             "patch": self.patch,
             "net": self.shape.model_dump(),
             "training": self.training.model_dump(),
@@ -238,3 +262,13 @@ class Recipe(_Strict):
     def checkpoints(self) -> tuple[str, ...]:
         """The names of a run's rows."""
         return (*map(str, self.training.checkpoints), "best")
+
+
+def _every_third(runs: Sequence[Run], again: Sequence[Run], begin: int) -> Iterator[Run]:
+    """The runs, and from the place `begin` on after every two of them one of the others."""
+    left = iter(again)
+    for number, run in enumerate(runs):
+        yield run
+        if number >= begin and (number - begin) % 2:
+            yield from islice(left, 1)
+    yield from left

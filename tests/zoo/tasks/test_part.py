@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import pytest
 import torch
 import torch.nn.functional as F
@@ -6,6 +8,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from tests.strategies import generator, seeds
+from tests.zoo.small import images_task, text_task
 from transformer_nfn.zoo.tasks import DataError, Part, Task, patches
 
 
@@ -103,3 +106,22 @@ def test_a_task_is_checked(change: dict[str, object], message: str) -> None:
     Task(**good, **parts)  # type: ignore[arg-type]
     with pytest.raises(DataError, match=message):
         Task(**(good | parts | change))  # type: ignore[arg-type]
+
+
+def test_a_tasks_digest_follows_from_all_examples():
+    task = images_task()
+    assert task.digest == images_task().digest
+    assert len(task.digest) == 64
+    assert text_task().digest != task.digest
+    for name in ("train", "validation", "test"):
+        part = getattr(task, name)
+        labels = part.labels.clone()
+        labels[-1] = (labels[-1] + 1) % 3
+        assert (
+            replace(task, digest="", **{name: replace(part, labels=labels)}).digest != task.digest
+        )
+        inputs = part.inputs.clone()
+        inputs[-1, -1, -1] += 1e-3
+        assert (
+            replace(task, digest="", **{name: replace(part, inputs=inputs)}).digest != task.digest
+        )

@@ -1,1 +1,1 @@
-"""The report: its sections, its page and its file for machines."""
+"""From finished cells to figures, tables, pictures and pages."""

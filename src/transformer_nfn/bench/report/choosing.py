@@ -4,8 +4,8 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
-from transformer_nfn.bench.cells.computing import Finished, is_current, read_cells
 from transformer_nfn.bench.errors import BenchError
+from transformer_nfn.bench.protocol.computing import Finished, is_current, read_cells
 
 
 def shown_cells(out: str | Path) -> tuple[list[Finished], str]:

@@ -4,8 +4,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from transformer_nfn.bench.predictors.registry import MODELS, main_models
-from transformer_nfn.bench.scoring.scores import Comparison
+from transformer_nfn.bench.models.registry import MODELS, main_models
+from transformer_nfn.bench.report.scores import Comparison
 
 
 class Page:

@@ -3,9 +3,9 @@
 import json
 from typing import Any
 
-from transformer_nfn.bench.cells.computing import Finished
-from transformer_nfn.bench.predictors.registry import MODELS, main_models
-from transformer_nfn.bench.scoring.scores import comparisons
+from transformer_nfn.bench.models.registry import MODELS, main_models
+from transformer_nfn.bench.protocol.computing import Finished
+from transformer_nfn.bench.report.scores import comparisons
 
 #: What a record of results.json says beside its τ; costs only where no rows are left out.
 _FIELDS = ("zoo", "track", "model", "split", "seed", "checkpoints", "runs", "augment", "zoo_runs")

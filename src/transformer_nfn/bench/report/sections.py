@@ -2,12 +2,12 @@
 
 from collections.abc import Sequence
 
-from transformer_nfn.bench import pictures
-from transformer_nfn.bench.cells.computing import Finished
-from transformer_nfn.bench.predictors.registry import MODELS
+from transformer_nfn.bench.models.registry import MODELS
+from transformer_nfn.bench.protocol.computing import Finished
+from transformer_nfn.bench.report import pictures
+from transformer_nfn.bench.report.across import transfer_table, transfers
+from transformer_nfn.bench.report.learning import learning_table, learnings
 from transformer_nfn.bench.report.page import Page, file_name, splits_of
-from transformer_nfn.bench.scoring.across import transfer_table, transfers
-from transformer_nfn.bench.scoring.learning import learning_table, learnings
 
 
 def sizes_section(page: Page, cells: Sequence[Finished]) -> list[str]:

@@ -2,17 +2,16 @@
 
 from pathlib import Path
 
-from transformer_nfn.bench import pictures
-from transformer_nfn.bench.cells.computing import STRESS_CONDITION, Finished
-from transformer_nfn.bench.cells.experiments import BOUNDS, CHANNELS, COMPONENTS, RANKS
 from transformer_nfn.bench.errors import BenchError
-from transformer_nfn.bench.predictors.registry import main_models
+from transformer_nfn.bench.models.registry import main_models
+from transformer_nfn.bench.protocol.computing import STRESS_CONDITION, Finished
+from transformer_nfn.bench.protocol.experiments import BOUNDS, CHANNELS, COMPONENTS, RANKS
+from transformer_nfn.bench.report import pictures, tables
 from transformer_nfn.bench.report.choosing import shown_cells
 from transformer_nfn.bench.report.page import Page, file_name, splits_of
 from transformer_nfn.bench.report.results import results_json
+from transformer_nfn.bench.report.scores import LEAST_RUNS, Comparison, comparisons
 from transformer_nfn.bench.report.sections import across_section, sizes_section
-from transformer_nfn.bench.scoring import tables
-from transformer_nfn.bench.scoring.scores import LEAST_RUNS, Comparison, comparisons
 
 PAGE = "index.md"
 RESULTS = "results.json"

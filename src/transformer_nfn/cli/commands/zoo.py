@@ -23,8 +23,8 @@ zoo_app = command_group("Build, check and export zoos of small trained transform
 RecipeName = Annotated[
     str,
     typer.Argument(
-        help="digits-mini, mnist-small, mnist-small-residual, agnews-small, mnist-paper, "
-        "agnews-paper, or the path of a TOML file."
+        help="digits-mini, mnist-small, mnist-small-residual, mnist-good, mnist-tuning, "
+        "agnews-small, mnist-paper, agnews-paper, or the path of a TOML file."
     ),
 ]
 Runs = Annotated[

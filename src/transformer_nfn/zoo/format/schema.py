@@ -13,7 +13,7 @@ from transformer_nfn.zoo.errors import StoreError
 from transformer_nfn.zoo.nets import NetShape
 from transformer_nfn.zoo.runs import Hyperparameters
 
-FORMAT = 1
+FORMAT = 2
 ROW_GROUP = 256
 METADATA_KEY = b"transformer_nfn"
 
@@ -49,9 +49,26 @@ COLUMNS: dict[str, tuple[pa.DataType, str]] = {
     "train_accuracy": (pa.float64(), "mean over the epoch, with dropout"),
     "validation_accuracy": (pa.float64(), "at the end of the epoch"),
     "test_accuracy": (pa.float64(), "at the end of the epoch"),
+    "test_loss": (pa.float64(), "mean cross entropy on the test examples"),
+    "calibration_error": (
+        pa.float64(),
+        "on the test examples: how far confidence is from accuracy, in the mean over 15 equal bins",
+    ),
+    "noisy_accuracy": (
+        pa.float64(),
+        "on the first 2,000 test examples, with normal noise of half their standard deviation",
+    ),
     "digest": (pa.string(), "SHA-256 of the row: all other columns as JSON, then the weights"),
 }
-MAY_BE_NULL = {"train_loss", "train_accuracy", "validation_accuracy", "test_accuracy"}
+MAY_BE_NULL = {
+    "train_loss",
+    "train_accuracy",
+    "validation_accuracy",
+    "test_accuracy",
+    "test_loss",
+    "calibration_error",
+    "noisy_accuracy",
+}
 
 
 def zoo_schema(shape: NetShape) -> pa.Schema:

@@ -97,6 +97,9 @@ def _row(c: Checkpoint, task: PublishedTask, shape: NetShape, status: str) -> di
         "train_accuracy": None,
         "validation_accuracy": None,
         "test_accuracy": c.accuracy if status == "ok" else None,
+        "test_loss": None,
+        "calibration_error": None,
+        "noisy_accuracy": None,
     }
 
 

@@ -13,7 +13,7 @@ from torch import Tensor
 from transformer_nfn.zoo.tasks.errors import DataError
 from transformer_nfn.zoo.tasks.files import HubFiles, find
 from transformer_nfn.zoo.tasks.parquet import read_columns
-from transformer_nfn.zoo.tasks.part import Part, Task, permutation
+from transformer_nfn.zoo.tasks.part import Part, Task, digest_of, permutation
 from transformer_nfn.zoo.tasks.wordvectors import find_vectors, read_vectors, reduce
 
 #: The seed of the choice of the validation articles; another seed is another task.
@@ -73,15 +73,20 @@ def ag_news_task(
     chosen, rest = order[:VALIDATION], order[VALIDATION:]
 
     used = torch.unique(ids[rest])
-    coordinates = reduce(table, used[used < len(rows)], width)
+    known = used[used < len(rows)]
+    coordinates = reduce(table, known, width)
     coordinates = torch.cat([coordinates, coordinates.new_zeros(1, width)])
+    test_ids, test_labels = _look_up(test[1], rows, tokens), torch.tensor(test[0])
+    # Of words and their vectors: principal axes differ in the last digit from machine to machine.
+    seen = (ids, lengths, labels, *test_ids, test_labels, table[known])
     return Task(
         "ag_news",
         CLASSES,
         train=_part(coordinates, (ids[rest], lengths[rest]), labels[rest]),
         validation=_part(coordinates, (ids[chosen], lengths[chosen]), labels[chosen]),
-        test=_part(coordinates, _look_up(test[1], rows, tokens), torch.tensor(test[0])),
+        test=_part(coordinates, test_ids, test_labels),
         patch=None,
+        digest=digest_of((*seen, torch.tensor(width))),
     )
 
 

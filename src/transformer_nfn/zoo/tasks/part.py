@@ -1,5 +1,7 @@
 """A task and its parts: examples as tokens, with their labels."""
 
+import hashlib
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import torch
@@ -87,6 +89,9 @@ class Task:
         validation: For early stopping and selection.
         test: What their accuracy is measured on.
         patch: The side of a patch in pixels; None for text.
+        digest: Hash of all examples, which enters the ids of runs; that of the parts if none is
+            given. A task whose inputs are computed gives that of what they are computed from:
+            other machines round otherwise.
     """
 
     name: str
@@ -95,10 +100,14 @@ class Task:
     validation: Part
     test: Part
     patch: int | None
+    digest: str = ""
 
     def __post_init__(self) -> None:
         """Check that the parts fit one another, the classes and the patch."""
         parts = {"train": self.train, "validation": self.validation, "test": self.test}
+        if not self.digest:
+            tensors = (t for p in parts.values() for t in (p.inputs, p.labels, p.lengths))
+            object.__setattr__(self, "digest", digest_of(tensors))
         for name, part in parts.items():
             where = f"{name} of task {self.name!r}"
             low, high = _range(part.labels)
@@ -161,6 +170,18 @@ def check_patch(height: int, width: int, size: int) -> None:
         raise DataError(
             f"a patch has a side that divides the image's {height} x {width} pixels, got {size}"
         )
+
+
+def digest_of(tensors: Iterable[Tensor | None]) -> str:
+    """SHA-256 of tensors, one after the other: shape, dtype and content."""
+    hashed = hashlib.sha256()
+    for tensor in tensors:
+        if tensor is None:
+            hashed.update(b"none;")
+            continue
+        hashed.update(f"{tensor.dtype} {tuple(tensor.shape)};".encode())
+        hashed.update(tensor.contiguous().numpy().data)
+    return hashed.hexdigest()
 
 
 def permutation(count: int, seed: int) -> Int64[Tensor, " m"]:

@@ -1,7 +1,10 @@
-"""The accuracy of a group of nets on the same examples."""
+"""What a group of nets does on the same examples: accuracy, and how sure and how steady it is."""
+
+from collections.abc import Iterator
+from typing import NamedTuple
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Float64, Int64
 from torch import Tensor
 
 from transformer_nfn.zoo.nets import NetShape
@@ -9,41 +12,99 @@ from transformer_nfn.zoo.tasks import Part
 from transformer_nfn.zoo.training.lockstep import Lockstep
 
 BATCH = 64  # examples at once
+#: Bins of equal width in which confidence is compared with accuracy.
+BINS = 15
+#: Examples that are shown again with noise, and its spread against that of the inputs.
+NOISY_EXAMPLES, NOISE = 2000, 0.5
+_NOISE_SEED = 20261118
 
 
-class Accuracy:
-    """Accuracy of the nets whose weights stand in one buffer, read anew at each call."""
+class Tested(NamedTuple):
+    """What a net does on the test examples; the names are columns of a zoo."""
+
+    test_accuracy: float | None = None
+    test_loss: float | None = None
+    calibration_error: float | None = None
+    noisy_accuracy: float | None = None
+
+
+#: Of a net that diverged.
+NOT_TESTED = Tested()
+
+
+class _Examples(NamedTuple):
+    """A part where the nets are, in their dtype."""
+
+    inputs: Tensor
+    labels: Tensor
+    lengths: Tensor | None
+
+
+class Evaluation:
+    """Answers of the nets whose weights stand in one buffer, read anew at each call."""
 
     def __init__(self, shape: NetShape, weights: Float[Tensor, "n weights"]) -> None:
         self._net = Lockstep(shape, weights, BATCH, train=False)
         self._like = weights
-        self._parts: dict[int, tuple[Part, Tensor, Tensor, Tensor | None]] = {}
+        # A part is kept beside what is made of it, so that its id is not used for another one.
+        self._moved_parts: dict[int, tuple[Part, _Examples]] = {}
+        self._noisy_parts: dict[int, tuple[Part, Part]] = {}
 
-    def __call__(self, part: Part) -> Float[Tensor, " n"]:
+    def accuracy(self, part: Part) -> Float64[Tensor, " n"]:
         """The share of the part's examples that each net gets right."""
-        inputs, labels, lengths = self._moved(part)
-        nets, count = self._like.shape[0], len(part)
-        right = torch.zeros(nets, dtype=torch.int64, device=self._like.device)
+        right = self._like.new_zeros(len(self._like), dtype=torch.int64)
+        for logits, labels in self._answers(self._moved(part)):
+            right += (logits.argmax(dim=-1) == labels).sum(dim=1)
+        return right.to(torch.float64) / len(part)
+
+    def test(self, part: Part) -> list[Tested]:
+        """All figures of each net on the test examples."""
+        loss = self._like.new_zeros(len(self._like), dtype=torch.float64)
+        # Of each bin: how many answers, how many are right, and the sum of their confidence.
+        bins = self._like.new_zeros(3, len(self._like), BINS, dtype=torch.float64)
+        for logits, labels in self._answers(self._moved(part)):
+            log_p = logits.double().log_softmax(dim=-1)
+            confidence, answer = log_p.max(dim=-1)
+            confidence, right = confidence.exp(), (answer == labels).double()
+            loss -= log_p.gather(2, labels.expand_as(answer).unsqueeze(-1)).sum(dim=(1, 2))
+            place = (confidence * BINS).long().clamp(0, BINS - 1)
+            for number, values in enumerate((torch.ones_like(right), right, confidence)):
+                bins[number].scatter_add_(1, place, values)
+        error = (bins[1] - bins[2]).abs().sum(dim=1) / len(part)
+        noisy = self.accuracy(self._noisy(part))
+        figures = torch.stack([bins[1].sum(dim=1) / len(part), loss / len(part), error, noisy])
+        return [Tested(*values) for values in figures.T.tolist()]
+
+    def _answers(
+        self, part: _Examples
+    ) -> Iterator[tuple[Float[Tensor, "n b classes"], Int64[Tensor, " b"]]]:
+        """Logits of all nets and the labels, some examples at a time; used before the next."""
+        nets, count = len(self._like), len(part.labels)
         for first in range(0, count, BATCH):
             # The last batch is filled up with the first examples, which are not counted again.
-            index = torch.arange(first, first + BATCH, device=inputs.device) % count
-            chosen = inputs[index].expand(nets, -1, -1, -1)
-            chosen_lengths = None if lengths is None else lengths[index].expand(nets, -1)
-            answers = self._net.logits(chosen, chosen_lengths).argmax(dim=-1)
+            index = torch.arange(first, first + BATCH, device=part.inputs.device) % count
+            chosen = part.inputs[index].expand(nets, -1, -1, -1)
+            lengths = None if part.lengths is None else part.lengths[index].expand(nets, -1)
             real = min(BATCH, count - first)
-            right += (answers[:, :real] == labels[index[:real]]).sum(dim=1)
-        return right.to(torch.float64) / count
+            yield self._net.logits(chosen, lengths)[:, :real], part.labels[index[:real]]
 
-    def _moved(self, part: Part) -> tuple[Tensor, Tensor, Tensor | None]:
-        key = id(part)
-        if key not in self._parts:
-            device = self._like.device
-            lengths = None if part.lengths is None else part.lengths.to(device)
-            # The part is kept, so that its id is not used for another one.
-            self._parts[key] = (
-                part,
+    def _moved(self, part: Part) -> _Examples:
+        if id(part) not in self._moved_parts:
+            device, lengths = self._like.device, part.lengths
+            moved = _Examples(
                 part.inputs.to(self._like),
                 part.labels.to(device),
-                lengths,
+                None if lengths is None else lengths.to(device),
             )
-        return self._parts[key][1:]
+            self._moved_parts[id(part)] = (part, moved)
+        return self._moved_parts[id(part)][1]
+
+    def _noisy(self, part: Part) -> Part:
+        if id(part) not in self._noisy_parts:
+            few = part.first(min(NOISY_EXAMPLES, len(part)))
+            drawn = torch.randn(
+                few.inputs.shape, generator=torch.Generator().manual_seed(_NOISE_SEED)
+            )
+            noisy = Part(few.inputs + NOISE * few.inputs.std() * drawn, few.labels, few.lengths)
+            self._noisy_parts[id(part)] = (part, noisy)
+        return self._noisy_parts[id(part)][1]

@@ -17,7 +17,7 @@ from transformer_nfn.zoo.optimizers import make_optimizer
 from transformer_nfn.zoo.recipe import Training
 from transformer_nfn.zoo.runs import Run, derived_seed
 from transformer_nfn.zoo.tasks import Cropper, Task
-from transformer_nfn.zoo.training.evaluation import Accuracy
+from transformer_nfn.zoo.training.evaluation import NOT_TESTED, Evaluation, Tested
 from transformer_nfn.zoo.training.lockstep import Lockstep
 from transformer_nfn.zoo.training.masks import Masks
 
@@ -37,7 +37,7 @@ class Checkpoint:
     train_loss: float | None = None
     train_accuracy: float | None = None
     validation_accuracy: float | None = None
-    test_accuracy: float | None = None
+    tested: Tested = NOT_TESTED
     weights: Float[Tensor, " weights"] | None = None  # as NetShape.stored lays them out
 
 
@@ -136,7 +136,7 @@ class GroupTrainer:
             assert task.patch is not None
             cropper = Cropper(part.pixels.to(device, dtype), task.patch, training.crop)
             self.crops = (cropper, [torch.Generator().manual_seed(s) for s in seeds("crop")])
-        self.evaluate = Accuracy(shape, self.weights)
+        self.evaluate = Evaluation(shape, self.weights)
         self.validation = task.validation.first(
             training.validation_examples or len(task.validation)
         )
@@ -229,14 +229,13 @@ class GroupTrainer:
             alive &= self.weights.isfinite().all(dim=1) & loss.isfinite()
             # A diverged net stays in the group; as zeros it costs no slow arithmetic on NaN.
             self.weights[~alive] = 0.0
-            validation = self.evaluate(self.validation)
+            validation = self.evaluate.accuracy(self.validation)
             best.update(number, alive, torch.stack([loss, right, validation]), self.weights)
             if number in self.training.checkpoints:
-                figures = torch.stack([loss, right, validation, self.evaluate(self.test)])
+                figures = torch.stack([loss, right, validation])
                 self._keep(kept, str(number), [number] * len(self.runs), alive, figures)
         self.weights.copy_(best.weights)
-        figures = torch.cat([best.figures, self.evaluate(self.test).unsqueeze(0)])
-        self._keep(kept, "best", best.epoch.tolist(), best.epoch > 0, figures)
+        self._keep(kept, "best", best.epoch.tolist(), best.epoch > 0, best.figures)
         return kept
 
     def _keep(
@@ -245,13 +244,16 @@ class GroupTrainer:
         name: str,
         epochs: list[int],
         alive: Tensor,
-        figures: Float[Tensor, "figures n"],
+        figures: Float[Tensor, "3 n"],
     ) -> None:
+        tested = self.evaluate.test(self.test)
         rows = self.shape.to_stored(self.weights).cpu()
         for run, ok in enumerate(alive.tolist()):
             if ok:
-                loss, right, validation, test = figures[:, run].tolist()
-                one = Checkpoint(name, epochs[run], "ok", loss, right, validation, test, rows[run])
+                loss, right, validation = figures[:, run].tolist()
+                one = Checkpoint(
+                    name, epochs[run], "ok", loss, right, validation, tested[run], rows[run]
+                )
             else:
                 one = Checkpoint(name, epochs[run], "diverged")
             kept[run].append(one)

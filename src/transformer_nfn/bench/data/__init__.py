@@ -1,1 +1,0 @@
-"""The examples of a benchmark, and how they are divided."""

@@ -1,1 +1,0 @@
-"""What models that are no networks see of a network."""

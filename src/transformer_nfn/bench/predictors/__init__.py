@@ -1,1 +1,0 @@
-"""Models that predict accuracy: one interface, kinds, names, and folders of fitted ones."""

@@ -1,0 +1,1 @@
+"""Which data, splits and fits a figure comes from: a cell for each."""

@@ -1,0 +1,121 @@
+"""The experiments of the paper, and those on its variants, as lists of cells."""
+
+from collections.abc import Sequence
+from typing import Any, Literal
+
+from transformer_nfn.bench.errors import BenchError
+from transformer_nfn.bench.models.registry import MODELS, main_models
+from transformer_nfn.bench.protocol.cell import Cell
+from transformer_nfn.bench.protocol.loading import (
+    Checkpoints,
+    chosen_table,
+    load_examples,
+    thresholds,
+)
+from transformer_nfn.bench.protocol.readable import is_readable
+from transformer_nfn.zoo import TASKS
+from transformer_nfn.zoo.dataset import Zoo
+
+Experiment = Literal[
+    "main", "components", "channels", "ranks", "augmentation", "thresholds", "sizes", "across"
+]
+#: Runs of the smaller zoos of a learning curve.
+SIZES = (75, 150, 300, 600, 1000)
+#: Matrices M and N of the augmentation are uniform in ± these.
+BOUNDS = (1.0, 10.0, 100.0)
+
+CHANNELS = ("nfn-3", "nfn", "nfn-3-3", "nfn-10-10")
+RANKS = ("nfn-rank-1", "nfn-rank-2", "nfn-rank-4", "nfn-rank-8", "nfn")
+_ONLY_BLOCKS = ("nfn-encoder", "nfn-classifier", "nfn")
+COMPONENTS = (
+    "nfn-encoder",
+    "nfn-embedding",
+    "nfn-classifier",
+    "nfn-embedding-classifier",
+    "nfn-encoder-classifier",
+    "nfn-encoder-embedding",
+    "nfn",
+)
+#: Predictions that do not read the weights cannot change under the group, nor can what reads the
+#: function only.
+_NOT_AUGMENTED = ("hyperparameters", "exam", "exam-noise")
+
+
+def experiment_cells(
+    experiment: Experiment,
+    zoo: str,
+    *,
+    models: Sequence[str] | None = None,
+    splits: Sequence[int] = range(5),
+    checkpoints: Checkpoints = "epochs",
+    runs: int | None = None,
+    test_zoo: str | None = None,
+) -> list[Cell]:
+    """The cells of an experiment on one zoo, split by split.
+
+    Args:
+        experiment: Which.
+        zoo: The zoo's folder or URL.
+        models: Their names; all that belong to the experiment if None.
+        splits: Which of the five.
+        checkpoints: Which rows of a run count.
+        runs: Only the first N runs.
+        test_zoo: The zoo that models of "across" are tested on.
+
+    Raises:
+        BenchError: If "across" has no test zoo, or another experiment has one.
+    """
+    if (experiment == "across") != (test_zoo is not None):
+        raise BenchError("a test zoo is for the experiment across, which needs one")
+    chosen = list(models or default_models(experiment, zoo, test_zoo))
+    changes: list[dict[str, Any]] = [{}]
+    if experiment == "augmentation":
+        changes = [{"augment": bound} for bound in BOUNDS]
+    if experiment == "thresholds":
+        changes = [{"threshold": bound} for bound in retrained(zoo, checkpoints, runs)]
+    if experiment == "sizes":
+        changes = [{"train_runs": size} for size in smaller_sizes(zoo, checkpoints, runs)] + [{}]
+    if experiment == "across":
+        changes = [{"test_zoo": test_zoo}]
+    return [
+        Cell(zoo=zoo, model=model, split=split, checkpoints=checkpoints, runs=runs, **change)
+        for split in splits
+        for change in changes
+        for model in chosen
+    ]
+
+
+def default_models(
+    experiment: Experiment, zoo: str, test_zoo: str | None = None
+) -> tuple[str, ...]:
+    """The models that an experiment compares."""
+    if test_zoo is not None:
+        trained, tested = Zoo(zoo).shape, Zoo(test_zoo).shape
+        return tuple(model for model in main_models() if is_readable(model, trained, tested))
+    if experiment == "channels":
+        return CHANNELS
+    if experiment == "ranks":
+        return RANKS
+    if experiment == "augmentation":
+        moved = (n for n in main_models() if n not in _NOT_AUGMENTED and not _needs_inputs(n))
+        return (*moved, "nfn-balanced")
+    if experiment == "components":
+        return COMPONENTS if Zoo(zoo).shape.inputs else _ONLY_BLOCKS
+    task = chosen_table(zoo, "all", None).column("task")[0].as_py()
+    return tuple(name for name in main_models() if task in TASKS or not _needs_inputs(name))
+
+
+def _needs_inputs(model: str) -> bool:
+    """Whether a model is shown inputs of the task, which are there only for tasks of ours."""
+    return MODELS[model].tier in ("inputs", "labels")
+
+
+def retrained(zoo: str, checkpoints: Checkpoints, runs: int | None) -> list[float]:
+    """The thresholds above none, for which models are trained again as in the paper."""
+    return [bound.accuracy for bound in thresholds(load_examples(zoo, checkpoints, runs))[1:]]
+
+
+def smaller_sizes(zoo: str, checkpoints: Checkpoints, runs: int | None) -> list[int]:
+    """The sizes below the whole zoo's, which is the main experiment's own."""
+    whole = len(set(load_examples(zoo, checkpoints, runs).column("run")))
+    return [size for size in SIZES if size < whole]

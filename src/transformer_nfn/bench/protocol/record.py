@@ -1,0 +1,81 @@
+"""What a finished cell says of itself, read from a file that may be somebody else's."""
+
+from typing import Any, Literal
+
+import pyarrow as pa  # type: ignore[import-untyped]
+from pydantic import BaseModel, ConfigDict, FiniteFloat, ValidationError
+
+from transformer_nfn.bench.errors import BenchError
+from transformer_nfn.bench.protocol.loading import Checkpoints, Track
+
+#: Columns of a cell that reports use, and whether they may be nothing but numbers.
+_COLUMNS = {
+    "run": pa.types.is_integer,
+    "run_id": pa.types.is_string,
+    "checkpoint": pa.types.is_string,
+    "epoch": pa.types.is_integer,
+    "test_accuracy": pa.types.is_floating,
+    "predicted": pa.types.is_floating,
+    "moved": pa.types.is_floating,
+}
+
+
+class _Record(BaseModel):
+    """The fields that reports use; others may be there."""
+
+    model_config = ConfigDict(extra="allow", strict=True)
+
+    zoo: str
+    folder: str
+    track: Track
+    task: str
+    model: str
+    split: int
+    seed: int
+    checkpoints: Checkpoints
+    runs: int | None
+    zoo_runs: int
+    augment: float | None
+    threshold: float | None
+    train_runs: int | None = None
+    test_zoo: str | None = None
+    test_folder: str | None = None
+    test_track: Literal["independent", "shared"] | None = None
+    test_zoo_runs: int | None = None
+    thresholds: list[tuple[str, float]]
+    tau: FiniteFloat
+    tau_moved: FiniteFloat
+    epoch: int | None
+    parameters: int | None
+    fit_seconds: FiniteFloat
+    fit_peak_bytes: int | None
+    predict_seconds: FiniteFloat
+    predict_peak_bytes: int | None
+    train_rows: int
+    validation_rows: int
+    test_rows: int
+    settings: dict[str, Any]
+    versions: dict[str, str]
+
+
+def read_record(text: bytes, table: pa.Table) -> dict[str, Any]:
+    """The record of a cell, checked, and its table with it.
+
+    Args:
+        text: JSON, from the metadata of the cell's file.
+        table: The rows of the cell.
+
+    Raises:
+        BenchError: If it is not what a cell has.
+    """
+    try:
+        record = _Record.model_validate_json(text)
+    except ValidationError as error:
+        first = error.errors()[0]
+        place = ".".join(map(str, first["loc"])) or "its record"
+        raise BenchError(f"{place}: {first['msg']}") from None
+    for name, fits in _COLUMNS.items():
+        there = name in table.column_names
+        if not there or not fits(table[name].type) or table[name].null_count:
+            raise BenchError(f"its column {name} is missing, of another type, or has nulls")
+    return record.model_dump(mode="json")

@@ -1,0 +1,255 @@
+"""From finished cells to figures: τ with intervals, paired differences, costs."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+
+from transformer_nfn.bench.errors import BenchError
+from transformer_nfn.bench.kendall import (
+    examples_behind,
+    kendall_tau,
+    resampled_counts,
+    tau_ceiling,
+    tau_of_resamples,
+)
+from transformer_nfn.bench.protocol.computing import Finished
+from transformer_nfn.bench.protocol.loading import Threshold
+
+DRAWS = 1000
+#: Test runs in all from which on an order is claimed: of two equal models, intervals from fewer
+#: tell one apart more often than in 5 % of the cases.
+LEAST_RUNS = 20
+NONE = Threshold("none", 0.0)
+_SEED = 0
+
+
+class Interval(NamedTuple):
+    """A mean over splits, and 95 % of what it would be with other runs (bootstrap)."""
+
+    mean: float
+    low: float
+    high: float
+
+    @property
+    def excludes_zero(self) -> bool:
+        """Whether 0 lies outside."""
+        return self.low > 0 or self.high < 0
+
+
+@dataclass(frozen=True, eq=False)
+class Comparison:
+    """Models tested on the same rows: one zoo, one way to prepare it, the same splits for all.
+
+    Attributes:
+        zoo: The zoo's name.
+        track: independent or shared starts.
+        cells: For each model its finished cells, by split.
+    """
+
+    zoo: str
+    track: str
+    cells: dict[str, dict[int, Finished]]
+
+    def __post_init__(self) -> None:
+        """Check that all models were tested on the same rows."""
+        for split in self.splits:
+            rows = {
+                model: list(
+                    zip(
+                        cell.table.column("run_id").to_pylist(),
+                        cell.table.column("checkpoint").to_pylist(),
+                        strict=True,
+                    )
+                )
+                for model, cells in self.cells.items()
+                if (cell := cells.get(split)) is not None
+            }
+            first = next(iter(rows.values()))
+            for model, other in rows.items():
+                if other != first:
+                    raise BenchError(
+                        f"{model} was tested on other rows of {self.zoo}, split {split}, than "
+                        f"{next(iter(rows))}: they cannot be compared"
+                    )
+
+    @property
+    def record(self) -> dict[str, Any]:
+        """The record of one cell, for what all of them share: folder, task, runs, thresholds."""
+        return next(iter(next(iter(self.cells.values())).values())).record
+
+    @property
+    def models(self) -> list[str]:
+        """The models, in the order given."""
+        return list(self.cells)
+
+    @cached_property
+    def splits(self) -> list[int]:
+        """The splits that every model has."""
+        return sorted(set.intersection(*(set(cells) for cells in self.cells.values())))
+
+    @cached_property
+    def thresholds(self) -> list[Threshold]:
+        """Quantiles of the zoo's accuracies and the paper's thresholds; see `data.thresholds`."""
+        return [Threshold(name, accuracy) for name, accuracy in self.record["thresholds"]]
+
+    def _accuracy(self, split: int) -> np.ndarray:
+        return next(iter(self.cells.values()))[split].column("test_accuracy")
+
+    def _predicted(self, model: str, split: int, column: str) -> np.ndarray:
+        return self.cells[model][split].column(column)
+
+    def by_split(
+        self, model: str, threshold: Threshold = NONE, column: str = "predicted"
+    ) -> list[float]:
+        """τ on the test rows of each split that reach a threshold."""
+        taus = []
+        for split in self.splits:
+            accuracy = self._accuracy(split)
+            kept = accuracy >= threshold.accuracy
+            predicted = self._predicted(model, split, column)
+            taus.append(kendall_tau(predicted[kept], accuracy[kept]))
+        return taus
+
+    def _draws(self, model: str, threshold: Threshold, column: str) -> np.ndarray:
+        """The mean over splits in each of the resamples; the same resamples for all models."""
+        key = (model, threshold, column)
+        if key not in self._resampled:
+            self._resampled[key] = self.split_draws(model, threshold, column).mean(axis=0)
+        return self._resampled[key]
+
+    def split_draws(
+        self, model: str, threshold: Threshold = NONE, column: str = "predicted"
+    ) -> np.ndarray:
+        """τ of each split in each of the resamples."""
+        draws = []
+        for split in self.splits:
+            accuracy = self._accuracy(split)
+            kept = accuracy >= threshold.accuracy
+            runs = self._predicted(model, split, "run")
+            # The same runs in every split are drawn alike: they are one sample, not five.
+            generator = np.random.default_rng([_SEED, 0 if self._one_test_set else split])
+            counts = resampled_counts(runs, DRAWS, generator)[:, kept]
+            predicted = self._predicted(model, split, column)[kept]
+            draws.append(tau_of_resamples(predicted, accuracy[kept], runs[kept], counts))
+        return np.stack(draws)
+
+    @cached_property
+    def _one_test_set(self) -> bool:
+        cells = next(iter(self.cells.values()))
+        tested = {tuple(cells[s].table.column("run_id").to_pylist()) for s in self.splits}
+        return len(tested) == 1 < len(self.splits)
+
+    @cached_property
+    def _resampled(self) -> dict[tuple[str, Threshold, str], np.ndarray]:
+        return {}
+
+    def tau(self, model: str, threshold: Threshold = NONE, column: str = "predicted") -> Interval:
+        """Mean over splits with its interval; column "moved" is after a random group element."""
+        mean = float(np.mean(self.by_split(model, threshold, column)))
+        return interval_of(mean, self._draws(model, threshold, column))
+
+    def difference(self, model: str, other: str, threshold: Threshold = NONE) -> Interval:
+        """By how much a model is ahead of another, on the same resamples."""
+        mine, its = (np.mean(self.by_split(one, threshold)) for one in (model, other))
+        draws = self._draws(model, threshold, "predicted") - self._draws(
+            other, threshold, "predicted"
+        )
+        return interval_of(float(mine - its), draws)
+
+    @cached_property
+    def test_runs(self) -> int:
+        """How many runs were tested, in all splits together."""
+        cells = next(iter(self.cells.values()))
+        tested = [cells[split].table.column("run_id").to_pylist() for split in self.splits]
+        return len(set().union(*tested))
+
+    def order(self, model: str, other: str) -> Literal["ahead", "behind", "not told apart"]:
+        """What may be said of two models: an order only where the runs tested show it."""
+        gap = self.difference(model, other)
+        if not gap.excludes_zero or self.test_runs < LEAST_RUNS:
+            return "not told apart"
+        return "ahead" if gap.mean > 0 else "behind"
+
+    def change_under_group(self, model: str) -> tuple[float, float]:
+        """By how much τ changes under a random group element: in the mean, at most in a split."""
+        before, after = self.by_split(model), self.by_split(model, column="moved")
+        changes = np.array(after) - np.array(before)
+        return float(changes.mean()), float(np.abs(changes).max())
+
+    def ranking(self, threshold: Threshold = NONE) -> list[str]:
+        """The models, the best first."""
+        return sorted(self.models, key=lambda model: -self.tau(model, threshold).mean)
+
+    def ceiling(self, threshold: Threshold = NONE) -> float | None:
+        """τ of a perfect predictor, since accuracies are known from a finite test set."""
+        size = self._examples_behind
+        if size is None:
+            return None
+        generator = np.random.default_rng(_SEED)
+        tests = [self._accuracy(split) for split in self.splits]
+        kept = [test[test >= threshold.accuracy] for test in tests]
+        return float(np.mean([tau_ceiling(test, size, generator) for test in kept]))
+
+    @cached_property
+    def _examples_behind(self) -> int | None:
+        return examples_behind(np.concatenate([self._accuracy(s) for s in self.splits]))
+
+    def pooled(self, model: str) -> tuple[np.ndarray, np.ndarray]:
+        """Predicted and true accuracy of all test rows of all splits."""
+        return (
+            np.concatenate([self._predicted(model, split, "predicted") for split in self.splits]),
+            np.concatenate([self._accuracy(split) for split in self.splits]),
+        )
+
+    def mean_of(self, model: str, field: str) -> float | None:
+        """The mean of a figure of the records over splits; None where it was not measured."""
+        values = [self.cells[model][split].record[field] for split in self.splits]
+        return None if any(value is None for value in values) else float(np.mean(values))
+
+
+def interval_of(mean: float, draws: np.ndarray) -> Interval:
+    """A mean, with the middle 95 % of its resamples."""
+    low, high = np.quantile(draws, [0.025, 0.975])
+    return Interval(mean, float(low), float(high))
+
+
+def comparisons(
+    cells: Sequence[Finished],
+    models: Sequence[str],
+    *,
+    augment: float | None = None,
+    threshold: float | None = None,
+    splits: Sequence[int] | None = None,
+) -> list[Comparison]:
+    """One comparison for each zoo that has these models.
+
+    Cells of smaller training sets, and those tested on another zoo, have comparisons of their own.
+
+    Args:
+        cells: Finished cells.
+        models: Their names, in the order wanted; those without a finished cell are left out.
+        augment: Only cells with this augmentation.
+        threshold: Only cells trained above this threshold.
+        splits: Only these splits; all if None.
+    """
+    found: dict[tuple[Any, ...], dict[str, dict[int, Finished]]] = {}
+    for cell in cells:
+        record = cell.record
+        wanted = record["model"] in models and (splits is None or record["split"] in splits)
+        own = record.get("train_runs") is None and record.get("test_zoo") is None
+        if wanted and own and (record["augment"], record["threshold"]) == (augment, threshold):
+            key = (record["zoo"], record["track"], record["checkpoints"], record["runs"])
+            found.setdefault(key, {}).setdefault(record["model"], {})[record["split"]] = cell
+    result = []
+    for (zoo, track, _, runs), by_model in sorted(found.items(), key=lambda item: str(item[0])):
+        ordered = {model: by_model[model] for model in models if model in by_model}
+        result.append(Comparison(named_zoo(zoo, runs), track, ordered))
+    return result
+
+
+def named_zoo(zoo: str, runs: int | None) -> str:
+    """What a comparison calls a zoo of which only the first runs count, or all."""
+    return zoo if runs is None else f"{zoo}, first {runs} runs"

@@ -1,0 +1,262 @@
+"""The tables of a report, in Markdown."""
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from transformer_nfn.bench.models.registry import MODELS
+from transformer_nfn.bench.protocol.loading import Threshold
+from transformer_nfn.bench.report.published import (
+    AUGMENTED_TABLE,
+    CHANNELS_TABLE,
+    COMPONENTS_TABLE,
+    published_tau,
+)
+from transformer_nfn.bench.report.scores import LEAST_RUNS, NONE, Comparison, Interval
+
+
+def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """A Markdown table."""
+    lines = [header, ["---"] * len(header), *rows]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
+def shown(interval: Interval) -> str:
+    """A mean with its interval."""
+    return f"{interval.mean:.3f} [{interval.low:.2f}, {interval.high:.2f}]"
+
+
+def main_table(comparison: Comparison, task: str) -> str:
+    """τ of each model at each threshold: the best bold, the second in italics."""
+    bounds = comparison.thresholds
+    ranked = {bound.name: comparison.ranking(bound) for bound in bounds}
+    paper = [bound.name for bound in bounds if bound.name == "none" or bound.name.startswith("≥")]
+    published = any(published_tau(task, model, "none") for model in comparison.models)
+    rows = []
+    for model in comparison.ranking():
+        cells = [MODELS[model].title]
+        for bound in bounds:
+            text = shown(comparison.tau(model, bound))
+            place = ranked[bound.name].index(model)
+            cells.append(f"**{text}**" if place == 0 else f"*{text}*" if place == 1 else text)
+        if published:
+            figures = [published_tau(task, model, name) for name in paper]
+            cells.append(" / ".join(_figure(figure) for figure in figures if figure is not None))
+        rows.append(cells)
+    ceilings = [_figure(comparison.ceiling(bound)) for bound in bounds]
+    rows.append(["noise ceiling", *ceilings, *([""] * published)])
+    header = ["model", *(_column(bound.name, bound.accuracy) for bound in bounds)]
+    names = ["all rows", *paper[1:]]
+    return table(header + [f"paper: {' / '.join(names)}"] * published, rows)
+
+
+def overview_table(comparisons: Sequence[Comparison]) -> str:
+    """All models and zoos at a glance, no threshold: the best of a zoo bold, the second italic.
+
+    In the order of the first zoo, then those that it does not have.
+    """
+    ranked = [comparison.ranking() for comparison in comparisons]
+    order = list(dict.fromkeys(model for ranking in ranked for model in ranking))
+    rows = []
+    for model in order:
+        cells = [f"{MODELS[model].title}: {MODELS[model].what}"]
+        for comparison, ranking in zip(comparisons, ranked, strict=True):
+            if model not in ranking:
+                cells.append("")
+                continue
+            text, place = f"{comparison.tau(model).mean:.3f}", ranking.index(model)
+            cells.append(f"**{text}**" if place == 0 else f"*{text}*" if place == 1 else text)
+        rows.append(cells)
+    rows.append(["noise ceiling", *(_figure(comparison.ceiling()) for comparison in comparisons)])
+    return table(["model", *(f"{c.zoo}, {c.track} starts" for c in comparisons)], rows)
+
+
+def differences_table(comparison: Comparison) -> str:
+    """Each model against the best and against hyperparameters alone, paired."""
+    best = comparison.ranking()[0]
+    control = "hyperparameters" if "hyperparameters" in comparison.models else None
+    rows = []
+    for model in comparison.ranking():
+        cells = [MODELS[model].title]
+        for other in (best, control):
+            if other is not None:
+                same = model == other
+                cells.append("" if same else _verdict(comparison, model, other))
+        rows.append(cells)
+    header = ["model", f"against {MODELS[best].title}"]
+    return table(header + ["against hyperparameters alone"] * (control is not None), rows)
+
+
+def _verdict(comparison: Comparison, model: str, other: str) -> str:
+    gap, word = comparison.difference(model, other), comparison.order(model, other)
+    return f"{gap.mean:+.3f} [{gap.low:+.3f}, {gap.high:+.3f}], {word}"
+
+
+def stress_table(comparison: Comparison) -> str:
+    """τ before and after a random group element."""
+    rows = []
+    for model in comparison.ranking():
+        mean, largest = comparison.change_under_group(model)
+        before, after = comparison.tau(model), comparison.tau(model, column="moved")
+        rows.append(
+            [
+                MODELS[model].title,
+                f"{before.mean:.3f}",
+                f"{after.mean:.3f}",
+                f"{mean:+.4f}",
+                f"{largest:.4f}",
+                "yes" if MODELS[model].invariant else "no",
+            ]
+        )
+    header = [
+        "model",
+        "τ",
+        "τ, moved",
+        "mean change",
+        "largest change in a split",
+        "invariant by construction",
+    ]
+    return table(header, rows)
+
+
+def cost_table(comparison: Comparison) -> str:
+    """What each model costs, beside what it reaches."""
+    rows = []
+    for model in comparison.ranking():
+        parameters = comparison.mean_of(model, "parameters")
+        tested = comparison.mean_of(model, "test_rows") or 1.0
+        predict = comparison.mean_of(model, "predict_seconds") or 0.0
+        rows.append(
+            [
+                MODELS[model].title,
+                f"{comparison.tau(model).mean:.3f}",
+                "" if parameters is None else f"{parameters:,.0f}",
+                f"{comparison.mean_of(model, 'fit_seconds'):.1f}",
+                _megabytes(comparison.mean_of(model, "fit_peak_bytes")),
+                f"{1e3 * predict / tested:.2f}",
+                _megabytes(comparison.mean_of(model, "predict_peak_bytes")),
+            ]
+        )
+    header = [
+        "model",
+        "τ",
+        "parameters",
+        "fit, CPU s",
+        "fit, MB",
+        "predict, ms a net",
+        "predict, MB",
+    ]
+    return table(header, rows)
+
+
+def tracks_table(independent: Comparison, shared: Comparison, task: str) -> str:
+    """The same models where every run has its own seed and where all share one."""
+    common = [model for model in independent.ranking() if model in shared.models]
+    rows = []
+    for model in common:
+        mine, theirs = independent.tau(model), shared.tau(model)
+        rows.append(
+            [
+                MODELS[model].title,
+                shown(mine),
+                shown(theirs),
+                f"{theirs.mean - mine.mean:+.3f}",
+                _figure(published_tau(task, model, "none")),
+            ]
+        )
+    header = ["model", "independent starts", "shared start", "gained by the shared start"]
+    return table([*header, "paper (shared start, 16,000 runs)"], rows)
+
+
+def variants_table(comparison: Comparison, experiment: str, task: str) -> str:
+    """Variants of Transformer-NFN, with the paper's figure where there is one."""
+    published = {"components": COMPONENTS_TABLE, "channels": CHANNELS_TABLE}.get(experiment, {})
+    known = published.get(task, {})
+    whole = "no rank" if experiment == "ranks" else "all parts"
+    rows = []
+    for model in comparison.models:
+        parameters = comparison.mean_of(model, "parameters")
+        title = f"Transformer-NFN [10], {whole}" if model == "nfn" else MODELS[model].title
+        rows.append(
+            [
+                title,
+                shown(comparison.tau(model)),
+                _figure(known.get(model)),
+                "" if parameters is None else f"{parameters:,.0f}",
+                f"{comparison.mean_of(model, 'fit_seconds'):.0f}",
+            ]
+        )
+    return table(["variant", "τ", "in the paper", "parameters", "fit, CPU s"], rows)
+
+
+def augmentation_table(by_bound: Mapping[str, Comparison], task: str) -> str:
+    """τ where both training and test set hold every net twice, once moved by the group."""
+    models = list(dict.fromkeys(m for comparison in by_bound.values() for m in comparison.models))
+    published = AUGMENTED_TABLE.get(task, {})
+    rows = []
+    for model in models:
+        cells = [MODELS[model].title]
+        for comparison in by_bound.values():
+            known = model in comparison.models
+            cells.append(shown(comparison.tau(model)) if known else "")
+        if published:
+            cells.append(" / ".join(f"{tau:.3f}" for tau in published.get(model, ())))
+        rows.append(cells)
+    header = ["model", *by_bound]
+    return table(header + ["paper: original / ±1 / ±10 / ±100"] * bool(published), rows)
+
+
+def retrained_table(original: Comparison, by_threshold: Mapping[float, Comparison]) -> str:
+    """τ of models trained once → trained again above each threshold, on the same test rows."""
+    splits = next(iter(by_threshold.values())).splits
+    places = [original.splits.index(split) for split in splits]
+    rows = []
+    for model in original.models:
+        cells = [MODELS[model].title]
+        for accuracy, again in by_threshold.items():
+            once = original.by_split(model, Threshold("", accuracy))
+            shown_again = _figure(again.tau(model).mean if model in again.models else None)
+            cells.append(f"{np.mean([once[place] for place in places]):.3f} → {shown_again}")
+        rows.append(cells)
+    tested = [f"{one.mean_of(one.models[0], 'test_rows'):.0f}" for one in by_threshold.values()]
+    rows.append(["test rows", *tested])
+    return table(["model", *(f"from {100 * a:.1f} %" for a in by_threshold)], rows)
+
+
+def _column(name: str, accuracy: float) -> str:
+    if name == "none":
+        return "all rows"
+    return name if name.startswith("≥") else f"{name} (≥ {100 * accuracy:.1f} %)"
+
+
+def _figure(value: float | None) -> str:
+    return "" if value is None else f"{value:.3f}"
+
+
+def _megabytes(value: float | None) -> str:
+    return "" if value is None else f"{value / 1e6:,.0f}"
+
+
+def winners(comparison: Comparison) -> str:
+    """In one sentence who wins, as far as the runs tested can tell."""
+    best, *others = comparison.ranking()
+    tied = [other for other in others if comparison.order(best, other) != "ahead"]
+    sentence = (
+        f"**{comparison.zoo}, {comparison.track} starts**: {MODELS[best].title} with τ "
+        f"{shown(comparison.tau(best))}"
+    )
+    if tied:
+        named = ", ".join(MODELS[other].title for other in tied)
+        sentence += f", not told apart on this zoo from {named}"
+        if comparison.test_runs < LEAST_RUNS:
+            sentence += f" ({comparison.test_runs} test runs, {LEAST_RUNS} are needed)"
+    elif others:
+        sentence += ", ahead of all others"
+    if best != "nfn" and "nfn" in comparison.models and "nfn" not in tied:
+        place = comparison.ranking(NONE).index("nfn") + 1
+        gap = comparison.difference(best, "nfn")
+        sentence += (
+            f"; Transformer-NFN has place {place} of {len(comparison.models)} with "
+            f"{comparison.tau('nfn').mean:.3f}, behind by {shown(gap)}"
+        )
+    return sentence + "."

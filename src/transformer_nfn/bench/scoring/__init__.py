@@ -1,1 +1,0 @@
-"""From finished cells to figures: scores, learning curves, transfer, and their tables."""

@@ -1,0 +1,78 @@
+"""Predictors that show networks inputs of the task."""
+
+import numpy as np
+import pytest
+import torch
+
+from tests.bench.small import SHAPE, small_examples, three_parts
+from transformer_nfn.bench.errors import BenchError
+from transformer_nfn.bench.models import queried
+from transformer_nfn.bench.models.predictor import Predictor
+from transformer_nfn.bench.models.queried import QueryPredictor
+from transformer_nfn.space import apply_net
+from transformer_nfn.zoo.tasks import Part, Task, patches
+
+TRAIN, VALIDATION, TEST = three_parts(small_examples(60))
+
+
+@pytest.fixture(autouse=True)
+def task(monkeypatch: pytest.MonkeyPatch) -> Task:
+    generator = torch.Generator().manual_seed(3)
+
+    def part(count: int) -> Part:
+        pixels = torch.randn(count, 4, 4, generator=generator)
+        labels = torch.randint(SHAPE.classes, (count,), generator=generator)
+        return Part(patches(pixels, 2), labels, pixels=pixels)
+
+    made = Task("made-up", SHAPE.classes, part(20), part(50), part(30), 2)
+
+    def load(name: str, *, patch: int | None) -> Task:
+        assert (name, patch) == ("made-up", 2)
+        return made
+
+    monkeypatch.setattr(queried, "load_task", load)
+    return made
+
+
+def test_labels_give_the_accuracy_on_validation_inputs(task, tmp_path):
+    predictor = QueryPredictor("labels", 50, seed=0)
+    assert isinstance(predictor, Predictor)
+    predictor.fit(TRAIN, VALIDATION)
+    answers = apply_net(TEST.nets(), task.validation.inputs).argmax(-1)
+    expected = (answers == task.validation.labels).double().mean(1).numpy()
+    np.testing.assert_allclose(predictor.predict(TEST), expected)
+    predictor.save(tmp_path)
+    again = QueryPredictor("labels", 50, seed=0)
+    again.load(tmp_path)
+    np.testing.assert_array_equal(again.predict(TEST), predictor.predict(TEST))
+    (tmp_path / "inputs.safetensors").write_bytes(b"nonsense")
+    with pytest.raises(BenchError, match="cannot be read"):
+        again.load(tmp_path)
+
+
+def test_confidence_reads_no_labels(task):
+    predictor = QueryPredictor("confidence", 50, seed=0)
+    predictor.fit(TRAIN, VALIDATION)
+    sure = apply_net(TEST.nets(), task.validation.inputs).softmax(-1).amax(-1).mean(1)
+    np.testing.assert_allclose(predictor.predict(TEST), sure.double().numpy(), rtol=1e-6)
+
+
+def test_the_consensus_is_that_of_the_best_training_networks(task, monkeypatch):
+    monkeypatch.setattr(queried, "_BEST", 3)
+    predictor = QueryPredictor("consensus", 50, seed=0)
+    predictor.fit(TRAIN, VALIDATION)
+    best = TRAIN.take(np.argsort(-TRAIN.accuracy)[:3])
+    said = apply_net(best.nets(), task.validation.inputs).softmax(-1).mean(0).argmax(-1)
+    agrees = (apply_net(TEST.nets(), task.validation.inputs).argmax(-1) == said).double().mean(1)
+    np.testing.assert_allclose(predictor.predict(TEST), agrees.numpy())
+
+
+def test_other_seeds_show_other_inputs_and_too_few_are_refused():
+    few = [QueryPredictor("labels", 10, seed=seed) for seed in (0, 1)]
+    for predictor in few:
+        predictor.fit(TRAIN, VALIDATION)
+    assert not np.array_equal(few[0].predict(TEST), few[1].predict(TEST))
+    with pytest.raises(BenchError, match="50 such inputs, 60 are wanted"):
+        QueryPredictor("labels", 60, seed=0).fit(TRAIN, VALIDATION)
+    with pytest.raises(BenchError, match="not fitted"):
+        QueryPredictor("labels", 10, seed=0).predict(TEST)
