@@ -46,9 +46,9 @@ def finished(zoo_folder: str, tmp_path_factory: pytest.TempPathFactory) -> list[
     cells = experiment_cells("main", zoo_folder, splits=[1])
     assert {cell.model for cell in cells} == USABLE
     with pytest.MonkeyPatch.context() as patch:
-        exam = {"exams": 2, "questions": 9, "steps": 2}
-        small: dict[str, dict[str, Any]] = {"exam": exam, "exam-invariants": exam}
-        small["exam-noise"] = {**exam, "steps": 0}
+        probed = {"parts": 2, "probes": 9, "steps": 2}
+        small: dict[str, dict[str, Any]] = {"agreement": probed, "agreement-invariants": probed}
+        small["agreement-noise"] = {**probed, "steps": 0}
         for name in ("nfn", "nfn-authors", "mlp", "statnn", "probes", "heads"):
             fitting = MODELS[name].settings["fitting"]
             small[name] = {"fitting": {**fitting, "epochs": 4, "warmup": 1}}
@@ -239,7 +239,9 @@ def test_cells_of_other_settings_are_left_out(zoo_folder, tmp_path, monkeypatch)
 
 
 def test_the_plan_calibrates_what_is_unknown_and_scales_what_is_known(zoo_folder, tmp_path):
-    cells = [Cell(zoo=zoo_folder, model=m, split=0) for m in ("exam", "statnn", "hyperparameters")]
+    cells = [
+        Cell(zoo=zoo_folder, model=m, split=0) for m in ("agreement", "statnn", "hyperparameters")
+    ]
     seconds = estimate_seconds(cells, tmp_path)
     assert set(seconds) == set(cells)
     assert all(0 < cost < 600 for cost in seconds.values())

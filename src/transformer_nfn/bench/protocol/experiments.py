@@ -38,7 +38,7 @@ COMPONENTS = (
 )
 #: Predictions that do not read the weights cannot change under the group, nor can what reads the
 #: function only.
-_NOT_AUGMENTED = ("hyperparameters", "exam", "exam-noise")
+_NOT_AUGMENTED = ("hyperparameters", "agreement", "agreement-noise")
 
 
 def experiment_cells(

@@ -66,7 +66,7 @@ class Learning:
         }
 
     def foretold(self, model: str) -> Interval | None:
-        """What the smaller sizes say of the largest, which was measured: a trial of the curve."""
+        """What the smaller sizes say of the largest, which was measured: a back-test."""
         *smaller, largest = self.sizes_of(model)
         return self._curve(model, smaller).at(largest) if len(smaller) >= LEAST_SIZES else None
 

@@ -54,8 +54,8 @@ tables above. Extrapolated is τ(n) = a − b n^(−c), a at most the noise ceil
 least squares over the points of all splits; its interval is 95 % of the curves that fit a
 bootstrap over splits and, within each, over test runs, 1,000 draws. Three numbers of a curve from
 so few sizes, and many times beyond the largest: the interval says what these curves make of the
-noise, not whether τ follows such a curve. As a trial, the curve of all sizes but the last foretells
-the last, which is known. Settings of models stay as they are, which larger zoos
+noise, not whether τ follows such a curve. As a back-test, the curve of all sizes but the last
+foretells the last, which is known. Settings of models stay as they are, which larger zoos
 would allow to be larger; small sizes choose epochs and trees on a handful of validation runs."""
 
 _ACROSS = """Trained on the training runs of one zoo, tested on all rows of another, by τ with the
