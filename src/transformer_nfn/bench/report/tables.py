@@ -12,7 +12,7 @@ from transformer_nfn.bench.report.published import (
     COMPONENTS_TABLE,
     published_tau,
 )
-from transformer_nfn.bench.report.scores import LEAST_RUNS, NONE, Comparison, Interval
+from transformer_nfn.bench.report.scores import LEAST_GROUPS, NONE, Comparison, Interval
 
 
 def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
@@ -248,8 +248,10 @@ def winners(comparison: Comparison) -> str:
     if tied:
         named = ", ".join(MODELS[other].title for other in tied)
         sentence += f", not told apart on this zoo from {named}"
-        if comparison.test_runs < LEAST_RUNS:
-            sentence += f" ({comparison.test_runs} test runs, {LEAST_RUNS} are needed)"
+        if comparison.test_groups < LEAST_GROUPS:
+            sentence += (
+                f" ({comparison.test_groups} configurations tested, {LEAST_GROUPS} are needed)"
+            )
     elif others:
         sentence += ", ahead of all others"
     if best != "nfn" and "nfn" in comparison.models and "nfn" not in tied:

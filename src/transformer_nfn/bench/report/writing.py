@@ -10,7 +10,7 @@ from transformer_nfn.bench.report import pictures, tables
 from transformer_nfn.bench.report.choosing import shown_cells
 from transformer_nfn.bench.report.page import Page, file_name, splits_of
 from transformer_nfn.bench.report.results import results_json
-from transformer_nfn.bench.report.scores import LEAST_RUNS, Comparison, comparisons
+from transformer_nfn.bench.report.scores import LEAST_GROUPS, Comparison, comparisons
 from transformer_nfn.bench.report.sections import across_section, sizes_section
 
 PAGE = "index.md"
@@ -99,9 +99,7 @@ class _Report:
 
     def _zoo(self, comparison: Comparison) -> list[str]:
         file = file_name(comparison.zoo, comparison.track)
-        rows = sum(
-            comparison.cells[comparison.models[0]][s].record["test_rows"] for s in comparison.splits
-        )
+        rows = sum(comparison.first_cell(s).record["test_rows"] for s in comparison.splits)
         return [
             f"## {comparison.zoo}, {comparison.track} starts",
             f"{len(comparison.splits)} splits, {rows:,} test rows of "
@@ -215,8 +213,8 @@ def _place(comparison: Comparison) -> tuple[int, str, str]:
 
 
 def _count_runs(comparison: Comparison) -> int:
-    cells = comparison.cells[comparison.models[0]]
-    return len({run for s in comparison.splits for run in cells[s].table.column("run").to_pylist()})
+    tested = [comparison.first_cell(s).table.column("run").to_pylist() for s in comparison.splits]
+    return len(set().union(*tested))
 
 
 _GLANCE = """τ is 1 for a perfect order, 0 by chance. "Independent" is a seed for each run, "shared"
@@ -230,7 +228,7 @@ once for each of five fixed splits, which keep a run's checkpoints, and runs tha
 L2 up to 1e-6, on one side; a threshold leaves test rows of lower accuracy out. Every run is tested
 in exactly one split. Figures are means over splits; in brackets are 95 % intervals by a bootstrap
 over runs, 1,000 draws. "Ahead" means that the interval of the paired difference excludes 0, and is
-not said of fewer than {LEAST_RUNS} test runs, where such intervals are too narrow; each is of one
+not said of fewer than {LEAST_GROUPS} test runs, where such intervals are too narrow; each is of one
 pair, whatever the number of models. Bold is the highest mean, italics the second. The noise ceiling
 is τ of a perfect predictor: a net's accuracy is known from a finite test set. Fits use one thread;
 seconds are CPU seconds; memory is what a fit or a prediction adds to the process. The paper's
