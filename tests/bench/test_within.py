@@ -53,19 +53,19 @@ def test_what_knows_the_recipe_alone_knows_nothing_of_it():
         cell = fake("hyperparameters", split, 0.0, alike=2)
         mean = cell.column("test_accuracy").reshape(-1, 4).mean(axis=1).repeat(4)
         cells.append(Finished(cell.record, with_predictions(cell, mean)))
-    comparison = compared([*cells, *(fake("nfn", s, 0.01, alike=2) for s in range(3))])
+    comparison = compared([*cells, *(fake("nfn", s, 0.1, alike=2) for s in range(3))])
     assert comparison.tau("hyperparameters").mean > 0.4
     known, read = (tau_within(comparison, one) for one in ("hyperparameters", "nfn"))
     assert known is not None
     assert read is not None
     assert (known.mean, known.low, known.high) == (0.0, 0.0, 0.0)
-    assert read.mean > 0.8
+    assert read.mean > 0.6
     lines = (within_table(comparison) or "").splitlines()
     assert lines[2].startswith("| Transformer-NFN | 0.")
     assert lines[3].startswith("| Hyperparameters | 0.000 [0.00, 0.00] | 0.")
     ceiling = ceiling_within(comparison)
     assert ceiling is not None
-    assert read.mean - 0.1 < ceiling < 1
+    assert read.mean < ceiling <= 1
     assert lines[4] == f"| noise ceiling | {ceiling:.3f} | {comparison.ceiling():.3f} |"
 
 
