@@ -351,7 +351,7 @@ NEEDING = {
     "xgboost": ("bench run --zoo ZOO --models xgboost --out NEW_FOLDER",),
     "lightgbm": (
         "bench run --zoo ZOO --out NEW_FOLDER",
-        "bench fit --zoo ZOO --model exam --name new",
+        "bench fit --zoo ZOO --model agreement --name new",
         "bench plan --zoo ZOO --models statistics",
     ),
 }

@@ -30,9 +30,9 @@ from transformer_nfn.layers import (
     units_of,
 )
 from transformer_nfn.models import (
+    AgreementConfig,
+    AgreementProbes,
     Encoder,
-    Exam,
-    ExamConfig,
     FlatMLP,
     FlatMLPConfig,
     HeadNet,
@@ -263,7 +263,9 @@ SUBJECTS: dict[str, Subject] = {
         lambda: _seen(ProbeNet(ProbeNetConfig.of(nets(1), tokens=TOKENS, seed=5))), _nets
     ),
     "HeadNet": Subject(lambda: _seen(HeadNet(HeadNetConfig.of(nets(1), seed=5))), _nets),
-    "Exam": Subject(lambda: _seen(Exam(ExamConfig.of(nets(1), tokens=TOKENS, seed=5))), _nets),
+    "AgreementProbes": Subject(
+        lambda: _seen(AgreementProbes(AgreementConfig.of(nets(1), tokens=TOKENS, seed=5))), _nets
+    ),
     "pointwise_relu": Subject(lambda: pointwise_relu, _weights),
     "run_reference": Subject(
         lambda: _reference,
@@ -321,7 +323,7 @@ ELSEWHERE = {
         "free linear parse_indices permuted rotary scaled signed KINDS KindAction MatrixSampler "
         "CONSTANT DEFAULT_BUDGET INVARIANT ROW_VALUES BudgetError Row equivariant_rows "
         "invariant_rows LOSSES Layout NormChoice Norms TIMM_VIT TORCH_ENCODER "
-        "ExamConfig FlatMLPConfig HeadNetConfig ModelFileError NFNConfig "
+        "AgreementConfig FlatMLPConfig HeadNetConfig ModelFileError NFNConfig "
         "ProbeNetConfig StatNNConfig"
     ),
     "are parts of what a block computes, shown by apply_blocks": (

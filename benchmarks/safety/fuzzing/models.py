@@ -114,7 +114,7 @@ def cells(data: bytes) -> None:
 
 def cell_seeds() -> list[bytes]:
     chosen = three_parts(small_examples(10))[2].table
-    table = chosen.select(["run", "run_id", "checkpoint", "epoch", "test_accuracy"])
+    table = chosen.select(["run", "run_id", "twins", "checkpoint", "epoch", "test_accuracy"])
     for name in ("predicted", "moved"):
         table = table.append_column(name, pa.array(np.linspace(0, 1, len(table))))
     record = {

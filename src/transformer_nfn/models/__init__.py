@@ -1,8 +1,8 @@
 """Models that read the weights of transformers."""
 
+from transformer_nfn.models.agreement import AgreementConfig, AgreementProbes
 from transformer_nfn.models.config import NFNConfig
 from transformer_nfn.models.encoder import Encoder
-from transformer_nfn.models.exam import Exam, ExamConfig
 from transformer_nfn.models.flat_mlp import FlatMLP, FlatMLPConfig
 from transformer_nfn.models.graphfeatures import graph_features
 from transformer_nfn.models.headnet import HeadNet
@@ -22,9 +22,9 @@ from transformer_nfn.models.storage import (
 
 __all__ = [
     "LOSSES",
+    "AgreementConfig",
+    "AgreementProbes",
     "Encoder",
-    "Exam",
-    "ExamConfig",
     "FlatMLP",
     "FlatMLPConfig",
     "HeadNet",

@@ -8,7 +8,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from torch import Tensor, nn
 
 from transformer_nfn.layers import seeded_linear
-from transformer_nfn.models.parts import WeightModel, question_sizes, relu_layers, seeded_generator
+from transformer_nfn.models.parts import WeightModel, probe_sizes, relu_layers, seeded_generator
 from transformer_nfn.space import NetBatch, ShapeError, apply_net
 
 
@@ -36,7 +36,7 @@ class ProbeNetConfig(BaseModel):
     @staticmethod
     def of(net: NetBatch, *, tokens: int, **settings: Any) -> "ProbeNetConfig":
         """A config for networks like these, which do not say how long their sequences are."""
-        return ProbeNetConfig(tokens=tokens, **question_sizes(net), **settings)
+        return ProbeNetConfig(tokens=tokens, **probe_sizes(net), **settings)
 
 
 class ProbeNet(WeightModel):

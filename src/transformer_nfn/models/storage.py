@@ -12,8 +12,8 @@ from pydantic import BaseModel, ValidationError
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
 
+from transformer_nfn.models.agreement import AgreementConfig, AgreementProbes
 from transformer_nfn.models.config import NFNConfig
-from transformer_nfn.models.exam import Exam, ExamConfig
 from transformer_nfn.models.flat_mlp import FlatMLP, FlatMLPConfig
 from transformer_nfn.models.headnet import HeadNet
 from transformer_nfn.models.headnetconfig import HeadNetConfig
@@ -39,7 +39,7 @@ KINDS = {
     "flat_mlp": Kind(FlatMLPConfig, FlatMLP),
     "statnn": Kind(StatNNConfig, StatNN),
     "probes": Kind(ProbeNetConfig, ProbeNet),
-    "exam": Kind(ExamConfig, Exam),
+    "agreement": Kind(AgreementConfig, AgreementProbes),
     "heads": Kind(HeadNetConfig, HeadNet),
 }
 

@@ -9,7 +9,7 @@ from types import MappingProxyType
 from typing import Any, Literal
 
 from transformer_nfn.bench.errors import BenchError
-from transformer_nfn.bench.models.examined import ExamPredictor, ExamSettings
+from transformer_nfn.bench.models.agreement import AgreementPredictor, AgreementSettings
 from transformer_nfn.bench.models.featured import FeaturePredictor
 from transformer_nfn.bench.models.fittings import AUTHORS, chosen
 from transformer_nfn.bench.models.neural import Fitting, NeuralPredictor
@@ -141,8 +141,10 @@ def _fitted(model: str) -> dict[str, Any]:
     return {"fitting": chosen(model).model_dump()}
 
 
-def _exam(*, seed: int, tokens: int, device: str, **settings: Any) -> Predictor:
-    return ExamPredictor(ExamSettings(**settings), seed=seed, tokens=tokens, device=device)
+def _agreement(*, seed: int, tokens: int, device: str, **settings: Any) -> Predictor:
+    return AgreementPredictor(
+        AgreementSettings(**settings), seed=seed, tokens=tokens, device=device
+    )
 
 
 def _trees(
@@ -283,34 +285,34 @@ MODELS: dict[str, Kind] = {
         _fitted("probes"),
         _neural(_probes),
     ),
-    "exam": Kind(
-        "Exam",
-        "how a net answers learned questions on which good nets agree; trees and a kernel read it",
+    "agreement": Kind(
+        "Agreement probes",
+        "how a net answers probes on which good nets agree; trees and a kernel read it",
         "ours",
         "queries",
         True,
-        ExamSettings().model_dump(),
-        _exam,
+        AgreementSettings().model_dump(),
+        _agreement,
         ("lightgbm",),
     ),
-    "exam-noise": Kind(
-        "Exam on noise",
-        "the same with raw noise instead of learned questions",
+    "agreement-noise": Kind(
+        "Agreement on noise",
+        "the same with raw noise instead of learned probes",
         "ours",
         "queries",
         True,
-        ExamSettings(steps=0).model_dump(),
-        _exam,
+        AgreementSettings(steps=0).model_dump(),
+        _agreement,
         ("lightgbm",),
     ),
-    "exam-invariants": Kind(
-        "Exam and invariants",
-        "the exam's answers and the invariants; trees and a kernel read both",
+    "agreement-invariants": Kind(
+        "Agreement probes and invariants",
+        "answers to agreement probes and the invariants; trees and a kernel read both",
         "ours",
         "queries",
         True,
-        ExamSettings(beside=("invariants",)).model_dump(),
-        _exam,
+        AgreementSettings(beside=("invariants",)).model_dump(),
+        _agreement,
         ("lightgbm",),
     ),
     "confidence": _asked(

@@ -14,7 +14,7 @@ NEEDS: Mapping[str, Literal["nothing", "tensors", "function"]] = MappingProxyTyp
         "blockwise": "nothing",
         "statistics": "tensors",
         "probes": "function",
-        "exam": "function",
+        "agreement": "function",
     }
 )
 
