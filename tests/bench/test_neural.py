@@ -60,6 +60,29 @@ def test_it_learns():
     assert kendall_tau(predictor.predict(TEST), TEST.accuracy) > 0.6
 
 
+@pytest.mark.parametrize(("model", "invariant"), [("tokens", False), ("probegen", True)])
+def test_a_rival_learns_and_is_saved(model: str, invariant: bool, tmp_path: Path):
+    assert MODELS[model].origin == "rival"
+    assert MODELS[model].invariant == invariant
+
+    def made() -> NeuralPredictor:
+        fitting = {**MODELS[model].settings["fitting"], "epochs": 20, "lr": 3e-3}
+        return MODELS[model].make(seed=0, tokens=4, device="cpu", fitting=fitting)
+
+    predictor = made()
+    predictor.fit(TRAIN, VALIDATION)
+    assert kendall_tau(predictor.predict(TEST), TEST.accuracy) > 0.6
+    predictor.save(tmp_path)
+    again = made()
+    again.load(tmp_path)
+    np.testing.assert_array_equal(again.predict(TEST), predictor.predict(TEST))
+    element = random_element(
+        TEST.shape.spec, networks=len(TEST), blocks=2, generator=torch.Generator().manual_seed(0)
+    )
+    change = np.abs(predictor.predict(TEST.moved(element)) - predictor.predict(TEST)).max()
+    assert change < 1e-4 if invariant else change > 0.01
+
+
 def test_the_epoch_is_the_best_on_validation():
     told: list[Step] = []
     predictor = statnn(Fitting(epochs=8, warmup=2))
