@@ -92,6 +92,22 @@ def test_a_rival_learns_and_is_saved(
     assert change < 1e-3 if invariant else change > 0.01
 
 
+def test_the_rivals_are_what_the_page_says():
+    probes, generated, tokens = (
+        MODELS[name].make(seed=0, tokens=4, device="cpu", fitting=SHORT.model_dump())
+        for name in ("probes", "probegen", "tokens")
+    )
+    for predictor in (probes, generated, tokens):
+        predictor.fit(TRAIN, VALIDATION)
+    assert generated.module.config.generator == (32, 64, 64)
+    free = generated.module.config.model_copy(update={"generator": None})
+    assert free == probes.module.config
+    config = tokens.module.config
+    assert (config.numbers, config.width, config.layers) == (128, 64, 2)
+    assert MODELS["tokens"].settings["fitting"]["scaled"]
+    assert not MODELS["probegen"].settings["fitting"]["scaled"]  # it reads the function
+
+
 def test_the_epoch_is_the_best_on_validation():
     told: list[Step] = []
     predictor = statnn(Fitting(epochs=8, warmup=2))
