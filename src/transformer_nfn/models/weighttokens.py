@@ -174,7 +174,7 @@ class _EncoderLayer(nn.Module):
         each = states.shape[2] // self.heads
         read = self.reads(_normed(states)).unflatten(2, (3, self.heads, each))
         queries, keys, values = read.permute(2, 0, 3, 1, 4)  # each n h t e
-        attention = (queries @ keys.mT * each**-0.5).softmax(dim=-1)
+        attention = (each**-0.5 * queries @ keys.mT).softmax(dim=-1)
         states = states + self.writes((attention @ values).transpose(1, 2).flatten(2))
         out: Tensor = states + self.second(F.gelu(self.first(_normed(states))))
         return out
