@@ -2,7 +2,8 @@
 
 import json
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from importlib.util import find_spec
 from types import MappingProxyType
@@ -345,7 +346,7 @@ MODELS: dict[str, Kind] = {
     "nfn-encoder-embedding": _parts("encoder", "embedding"),
     "nfn-balanced": _variant("Transformer-NFN, balanced", "reads balanced heads", balanced=True),
 }
-_NAME = re.compile(r"[a-z0-9][a-z0-9-]*")
+_NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,59}")
 
 
 def main_models() -> tuple[str, ...]:
@@ -378,17 +379,41 @@ def register_predictor(name: str, kind: Kind) -> None:
         True
         >>> del MODELS["my-forest"]
     """
-    if not _NAME.fullmatch(name):
-        raise BenchError(f"a model's name has small letters, digits and '-', got {name!r}")
+    check_new_name(name)
     if kind.origin != "own":
         raise BenchError(f'the origin of a model of one\'s own is "own", got {kind.origin!r}')
-    if name in MODELS and MODELS[name].origin != "own":
-        raise BenchError(f"{name!r} is a model of the benchmark: choose another name")
     try:
         json.dumps(dict(kind.settings))
     except (TypeError, ValueError) as error:
         raise BenchError(f"the settings of {name!r} cannot be written as JSON: {error}") from None
     MODELS[name] = kind
+
+
+def check_new_name(name: str) -> None:
+    """Refuse what cannot be the name of a model of one's own.
+
+    Raises:
+        BenchError: If it is no name, or one of ours.
+    """
+    if not _NAME.fullmatch(name):
+        raise BenchError(f"a model's name has small letters, digits and '-', got {name[:60]!r}")
+    if name in MODELS and MODELS[name].origin != "own":
+        raise BenchError(f"{name!r} is a model of the benchmark: choose another name")
+
+
+@contextmanager
+def shown_beside(kinds: Mapping[str, Kind]) -> Iterator[None]:
+    """Let reports name models that cannot be fitted here, for as long as one is written.
+
+    Args:
+        kinds: By names that `MODELS` does not have.
+    """
+    MODELS.update(kinds)
+    try:
+        yield
+    finally:
+        for name in kinds:
+            del MODELS[name]
 
 
 def check_installed(models: Iterable[str]) -> None:

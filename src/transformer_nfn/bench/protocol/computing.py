@@ -4,7 +4,7 @@ import json
 import platform
 import shutil
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from functools import partial
 from importlib.metadata import version
@@ -43,7 +43,8 @@ from transformer_nfn.zoo.dataset import Zoo
 STRESS_CONDITION = 1e3
 #: Column of a cell tested on another zoo: whether training had a run of these hyperparameters.
 SEEN = "seen_hyperparameters"
-_METADATA = b"transformer_nfn.bench"
+#: Key of the record in the metadata of a cell's file.
+RECORD = b"transformer_nfn.bench"
 _SEED = 20250424  # of the group elements; nothing else depends on it
 
 
@@ -110,11 +111,7 @@ def run_cell(job: CellJob, watch: WatchCell | None = None) -> dict[str, Any]:
         "validation_rows": len(divided.validation),
         "test_rows": len(divided.test),
         "settings": dict(kind.settings),
-        "versions": {
-            "transformer-nfn": version("transformer-nfn"),
-            "torch": torch.__version__,
-            "python": platform.python_version(),
-        },
+        "versions": versions_here(),
     }
     table = divided.test.table.select(["run", "run_id", "checkpoint", "epoch", "test_accuracy"])
     if cell.test_zoo is not None:
@@ -122,12 +119,21 @@ def run_cell(job: CellJob, watch: WatchCell | None = None) -> dict[str, Any]:
         table = table.append_column(SEEN, pa.array(_twins_seen(divided)))
     table = table.append_column("predicted", pa.array(predicted))
     table = table.append_column("moved", pa.array(moved))
-    table = table.replace_schema_metadata({_METADATA: json.dumps(record).encode()})
+    table = table.replace_schema_metadata({RECORD: json.dumps(record).encode()})
     if job.keep_model:
         save_predictor(predictor, cell.model, divided, record, Path(job.out) / "models" / job.name)
     ShardFolder(cells_url(job.out)).commit(f"{job.name}.parquet", table, row_group_size=len(table))
     shutil.rmtree(state, ignore_errors=True)
     return record
+
+
+def versions_here() -> dict[str, str]:
+    """What a record says of the software."""
+    return {
+        "transformer-nfn": version("transformer-nfn"),
+        "torch": torch.__version__,
+        "python": platform.python_version(),
+    }
 
 
 def prepared(cell: Cell) -> Divided:
@@ -209,24 +215,33 @@ def finished_cells(out: str | Path) -> list[Finished]:
 
 
 def is_current(cell: Finished) -> bool:
-    """Whether a cell is of a model that is known here, with the settings that it has now."""
+    """Whether a cell is of a model that is known here, with the settings that it has now.
+
+    Predictions from outside count unless a model here has their name.
+    """
     record, kind = cell.record, MODELS.get(cell.record["model"])
+    if record.get("outside") is not None:
+        return kind is None
     # As a record has them, from JSON.
     return kind is not None and json.loads(json.dumps(dict(kind.settings))) == record["settings"]
 
 
-def read_cells(out: str | Path) -> list[Finished]:
-    """All cells of a benchmark, sorted by name, of whatever models.
+def read_cells(out: str | Path, names: Iterable[str] | None = None) -> list[Finished]:
+    """Cells of a benchmark, sorted by name, of whatever models.
+
+    Args:
+        out: The folder of the benchmark.
+        names: Of their files; all if None.
 
     Raises:
         BenchError: If a cell is damaged.
     """
     folder = ShardFolder(cells_url(out))
     read = []
-    for name in sorted(folder.names()):
+    for name in sorted(folder.names() if names is None else names):
         try:
             table = folder.read(name)
-            record = read_record((table.schema.metadata or {}).get(_METADATA, b""), table)
+            record = read_record((table.schema.metadata or {}).get(RECORD, b""), table)
         except (DamagedError, BenchError) as error:
             raise BenchError(
                 f"cell {name} of {out} cannot be read ({error}): delete it, and run again"

@@ -58,15 +58,27 @@ class Page:
             if named is not None:
                 options += f" --models {','.join(one for one in named if not _is_own(one))}"
             lines.append(f"tnfn bench run --zoo {name}{options} --out {self._out}")
-        own = [model for model in comparison.models if _is_own(model)]
+        outside = [model for model in comparison.models if _is_outside(comparison, model)]
+        own = [model for model in comparison.models if _is_own(model) and model not in outside]
         if own:
             lines.append(f"# {', '.join(own)}: by a program that calls register_predictor")
+        lines += [
+            f"tnfn bench score {model}-SPLIT.parquet --zoo {name} --split SPLIT --name {model} "
+            f"--tier {MODELS[model].tier} --out {self._out}"
+            for model in outside
+        ]
         return "```sh\n" + "\n".join(lines) + "\n```"
 
 
 def _is_own(model: str) -> bool:
     """Whether the command line does not know a model; names may also be sizes of a curve."""
     return model in MODELS and MODELS[model].origin == "own"
+
+
+def _is_outside(comparison: Comparison, model: str) -> bool:
+    """Whether a model is known by its predictions alone; names may also be sizes of a curve."""
+    cells = comparison.cells[model].values()
+    return model in MODELS and any(cell.record.get("outside") is not None for cell in cells)
 
 
 def _build(zoo: str, runs: Any, track: str, folder: str) -> str:

@@ -30,7 +30,9 @@ def _results(cells: list[Finished]) -> dict[str, Any]:
         for model in comparison.models:
             for bound in comparison.thresholds:
                 taus = comparison.by_split(model, bound)
-                moved = comparison.by_split(model, bound, "moved")
+                moved: list[float | None] = [None] * len(taus)
+                if comparison.has_moved(model):
+                    moved = [*comparison.by_split(model, bound, "moved")]
                 for split, tau, tau_moved in zip(comparison.splits, taus, moved, strict=True):
                     record = comparison.cells[model][split].record
                     figures = {"threshold": bound.accuracy, "threshold_name": bound.name}

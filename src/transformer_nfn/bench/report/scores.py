@@ -173,6 +173,11 @@ class Comparison:
             return "not told apart"
         return "ahead" if gap.mean > 0 else "behind"
 
+    def has_moved(self, model: str) -> bool:
+        """Whether a model was also tested after a random group element."""
+        cells = self.cells[model]
+        return all("moved" in cells[split].table.column_names for split in self.splits)
+
     def change_under_group(self, model: str) -> tuple[float, float]:
         """By how much τ changes under a random group element: in the mean, at most in a split."""
         before, after = self.by_split(model), self.by_split(model, column="moved")

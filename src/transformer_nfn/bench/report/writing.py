@@ -3,11 +3,12 @@
 from pathlib import Path
 
 from transformer_nfn.bench.errors import BenchError
-from transformer_nfn.bench.models.registry import main_models
+from transformer_nfn.bench.models.registry import main_models, shown_beside
 from transformer_nfn.bench.protocol.computing import STRESS_CONDITION, Finished
 from transformer_nfn.bench.protocol.experiments import BOUNDS, CHANNELS, COMPONENTS, RANKS
 from transformer_nfn.bench.report import pictures, tables
 from transformer_nfn.bench.report.choosing import shown_cells
+from transformer_nfn.bench.report.outside import outside_kinds
 from transformer_nfn.bench.report.page import Page, file_name, splits_of
 from transformer_nfn.bench.report.results import results_json
 from transformer_nfn.bench.report.scores import LEAST_RUNS, Comparison, comparisons
@@ -31,10 +32,11 @@ def write_report(out: str | Path, to: str | Path, notes: str | Path | None = Non
     cells, left_out = shown_cells(out)
     home = Path(to)
     home.mkdir(parents=True, exist_ok=True)
-    report = _Report(cells, home, Path(out).name)
-    text = report.page("" if notes is None else _read_notes(Path(notes)), left_out)
-    (home / PAGE).write_text(text, encoding="utf-8")
-    (home / RESULTS).write_text(results_json(cells), encoding="utf-8")
+    with shown_beside(outside_kinds(cells)):
+        report = _Report(cells, home, Path(out).name)
+        text = report.page("" if notes is None else _read_notes(Path(notes)), left_out)
+        (home / PAGE).write_text(text, encoding="utf-8")
+        (home / RESULTS).write_text(results_json(cells), encoding="utf-8")
     return [home / PAGE, home / RESULTS, *report.drawn]
 
 
@@ -74,8 +76,7 @@ class _Report:
         parts += self._both_tracks()
         for comparison in self._main:
             parts += self._zoo(comparison)
-        if self._main:
-            parts += self._stress()
+        parts += self._stress()
         parts += self._variants("Components", COMPONENTS, "components")
         parts += self._variants("Channels", CHANNELS, "channels")
         parts += self._variants("Ranks", RANKS, "ranks")
@@ -127,13 +128,18 @@ class _Report:
         ]
 
     def _stress(self) -> list[str]:
+        moved = [one for one in self._main if any(map(one.has_moved, one.models))]
+        if not moved:
+            return []
         picture = self._page.picture(
             "robustness.png",
             "τ before and after a random group element",
-            pictures.robustness(self._main),
+            pictures.robustness(moved),
         )
         parts = ["## Under the group", _STRESS, picture]
-        for comparison in self._main:
+        if any(not one.has_moved(model) for one in moved for model in one.models):
+            parts.append(_NOT_MOVED)
+        for comparison in moved:
             parts += [
                 f"### {comparison.zoo}, {comparison.track} starts, under the group",
                 tables.stress_table(comparison),
@@ -248,6 +254,9 @@ alone, without any weight, show how much of τ is known before a weight is read.
 _STRESS = f"""τ on the same test rows after a random element of the group, another for each net and
 block: heads and neurons permuted, M and N of condition number {STRESS_CONDITION:,.0f}, weights
 rounded to float32 again. The functions of the nets are the same; no model was trained again."""
+
+_NOT_MOVED = """Predictions from outside have no figure after that: their models cannot be asked
+again."""
 
 _AUGMENTATION = """As in the paper: training, validation and test set hold every net twice, as it is
 and moved by the group, with entries of M and N uniform in [-1, 1], [-10, 10] or [-100, 100]. Such

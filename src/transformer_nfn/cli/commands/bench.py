@@ -16,6 +16,7 @@ from transformer_nfn.cli.commands.benchoptions import (
     TestZoo,
     Zoos,
 )
+from transformer_nfn.cli.commands.benchoutside import rows, score
 from transformer_nfn.cli.common import Json, Ray, interruptible, make_executor, show
 from transformer_nfn.cli.early import check_package, check_there, check_zoos
 from transformer_nfn.cli.failures import tell_failures
@@ -275,3 +276,7 @@ def fit(
         "fit_seconds": round(record["fit_seconds"], 1),
     }
     show(figures, as_json)
+
+
+bench_app.command(cls=PlainCommand)(rows)
+bench_app.command(cls=PlainCommand)(score)
