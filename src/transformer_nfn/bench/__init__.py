@@ -11,6 +11,7 @@ from transformer_nfn.bench.models.predictor import Predictor, Step
 from transformer_nfn.bench.models.registry import (
     MODELS,
     Kind,
+    load_installed,
     main_models,
     register_predictor,
 )
@@ -72,6 +73,7 @@ __all__ = [
     "keep_outside",
     "kendall_tau",
     "load_examples",
+    "load_installed",
     "load_predictor",
     "main_models",
     "named_folder",

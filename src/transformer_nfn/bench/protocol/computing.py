@@ -20,7 +20,7 @@ from transformer_nfn.bench.errors import BenchError
 from transformer_nfn.bench.examples import Divided, Examples
 from transformer_nfn.bench.kendall import kendall_tau
 from transformer_nfn.bench.models.predictor import Step
-from transformer_nfn.bench.models.registry import MODELS, check_installed, model_named
+from transformer_nfn.bench.models.registry import check_installed, find_model, model_named
 from transformer_nfn.bench.models.saved import is_saved, save_predictor
 from transformer_nfn.bench.protocol.cell import Cell
 from transformer_nfn.bench.protocol.cost import measured
@@ -219,7 +219,7 @@ def is_current(cell: Finished) -> bool:
 
     Predictions from outside count unless a model here has their name.
     """
-    record, kind = cell.record, MODELS.get(cell.record["model"])
+    record, kind = cell.record, find_model(cell.record["model"])
     if record.get("outside") is not None:
         return kind is None
     # As a record has them, from JSON.

@@ -21,7 +21,7 @@ from jaxtyping import Float64
 from transformer_nfn.bench.errors import BenchError
 from transformer_nfn.bench.examples import Examples
 from transformer_nfn.bench.kendall import kendall_tau
-from transformer_nfn.bench.models.registry import MODELS, Tier, check_new_name
+from transformer_nfn.bench.models.registry import Tier, check_new_name, find_model
 from transformer_nfn.bench.protocol.cell import VERSION, Cell
 from transformer_nfn.bench.protocol.computing import (
     RECORD,
@@ -238,7 +238,7 @@ def outside_cell(
         BenchError: If rows are missing or surplus, the zoo is too small, or the name is taken.
     """
     check_new_name(name)
-    if name in MODELS:
+    if find_model(name) is not None:
         raise BenchError(f"{name!r} is a model that is registered here: choose another name")
     cell = Cell(zoo=url, model=name, split=split, checkpoints=checkpoints, runs=runs)
     sides = sides_table(url, split, checkpoints, runs)

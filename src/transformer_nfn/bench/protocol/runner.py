@@ -5,7 +5,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from transformer_nfn.bench.models.registry import check_installed
+from transformer_nfn.bench.models.registry import check_installed, load_installed
 from transformer_nfn.bench.protocol.cell import Cell
 from transformer_nfn.bench.protocol.computing import CellJob, WatchCell, cells_url, run_cell
 from transformer_nfn.bench.protocol.enough import check_enough
@@ -33,6 +33,7 @@ class Bench:
         device: str = "cpu",
         keep_models: bool = False,
     ) -> None:
+        load_installed()  # a broken one would else stop the report, after the work
         self.out = str(Path(out).absolute())
         there = ShardFolder(cells_url(self.out)).names()
         named = {cell.name: cell for cell in cells}

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from transformer_nfn.bench.models.registry import MODELS, main_models
+from transformer_nfn.bench.models.registry import MODELS, load_installed, main_models
 from transformer_nfn.bench.report.scores import Comparison
 
 
@@ -72,7 +72,8 @@ class Page:
 
 def _is_own(model: str) -> bool:
     """Whether the command line does not know a model; names may also be sizes of a curve."""
-    return model in MODELS and MODELS[model].origin == "own"
+    own = model in MODELS and MODELS[model].origin == "own"
+    return own and model not in load_installed()
 
 
 def _is_outside(comparison: Comparison, model: str) -> bool:

@@ -61,14 +61,16 @@ def models(as_json: Json = False) -> None:
 
     Example: tnfn bench models
     """
-    from transformer_nfn.bench import MODELS, saved_names
+    from transformer_nfn.bench import MODELS, load_installed, saved_names
 
+    load_installed()
     if as_json:
         listed = {
             name: {
                 "title": kind.title,
                 "what": kind.what,
                 "origin": kind.origin,
+                "tier": kind.tier,
                 "invariant": kind.invariant,
             }
             for name, kind in MODELS.items()
