@@ -35,6 +35,7 @@ RIGHT = {
     "zoo plan": "RECIPE --data NETS",
     "zoo build": "RECIPE --out NEW_FOLDER --data NETS",
     "zoo import": "PUBLISHED --task mnist --out NEW_FOLDER",
+    "zoo from-checkpoints": "NETS ACCURACIES --out NEW_FOLDER",
     "zoo info": "ZOO",
     "zoo verify": "ZOO",
     "zoo card": "ZOO",
@@ -65,7 +66,7 @@ RIGHT = {
 NOT_RUN = ("zoo import", "zoo plan", "zoo build", "zoo verify")
 NOT_RUN += ("bench report", "inspect", "reparam", "kin")
 INPUT = re.compile(
-    r"\b(NETS?|OTHER|ZOO|BENCH|MODEL|PRINTS|CERTIFICATE|RECIPE|PUBLISHED|NOTES|FAMILY|UNITS|PREDICTIONS)\b"
+    r"\b(NETS?|OTHER|ZOO|BENCH|MODEL|PRINTS|CERTIFICATE|RECIPE|PUBLISHED|NOTES|FAMILY|UNITS|PREDICTIONS|ACCURACIES)\b"
 )
 OUTPUT = re.compile(r"\bNEW(_FOLDER|\.\w+)\b")
 
@@ -135,6 +136,7 @@ def house(tmp_path_factory: pytest.TempPathFactory) -> Iterator[House]:
         "NOTES.md": "# Notes",
         "FAMILY.py": "1 / 0",
         "UNITS.toml": "x = 1",
+        "ACCURACIES.csv": "\n".join(["path,accuracy", *(f"{one.name},0.5" for one in files[:3])]),
         "PREDICTIONS.csv": made_up_predictions(found["ZOO"]),
     }.items():
         (home / word.lower()).write_text(text)
@@ -269,6 +271,7 @@ NONSENSE = {
         "--ray nowhere",
     ],
     "zoo import": ["--limit -1", "--task cifar"],
+    "zoo from-checkpoints": ["more", "--out ZOO", "--limit 3"],
     "zoo export": ["--run -1", "--checkpoint none", "--min-accuracy nan", "--min-accuracy 2"],
     "bench plan": ["--runs 0", "--splits 6", "--models oracle", "--models ,", "--experiment x"],
     "bench run": [
@@ -352,6 +355,7 @@ NEEDING = {
         "dedup NETS --tree NEW.png",
         "zoo build TINY.toml --out NEW_FOLDER",
         "zoo import NETS --task mnist --out NEW_FOLDER",
+        "zoo from-checkpoints NETS ACCURACIES --out NEW_FOLDER",
         "zoo card ZOO",
         "bench run --zoo ZOO --out NEW_FOLDER",
         "bench report BENCH",

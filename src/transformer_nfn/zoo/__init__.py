@@ -10,6 +10,7 @@ from transformer_nfn.zoo.finished.card import write_card
 from transformer_nfn.zoo.finished.exporting import export
 from transformer_nfn.zoo.finished.summary import summarize
 from transformer_nfn.zoo.finished.verification import Checked, verify
+from transformer_nfn.zoo.gathered.gathering import Gathered, gather
 from transformer_nfn.zoo.nets import NetShape
 from transformer_nfn.zoo.planning import Plan, Speed, calibrate, make_plan
 from transformer_nfn.zoo.published.importing import PublishedImport
@@ -24,6 +25,7 @@ __all__ = [
     "Build",
     "Checked",
     "DataError",
+    "Gathered",
     "GroupTrainer",
     "Hyperparameters",
     "NetShape",
@@ -36,6 +38,7 @@ __all__ = [
     "StoreError",
     "calibrate",
     "export",
+    "gather",
     "load_task",
     "make_plan",
     "summarize",

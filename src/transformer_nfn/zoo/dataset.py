@@ -29,8 +29,20 @@ from transformer_nfn.zoo.format.schema import (
 )
 from transformer_nfn.zoo.nets import NetShape
 from transformer_nfn.zoo.recipe import RECIPES, Recipe
+from transformer_nfn.zoo.tensors import AnyShape, TensorShape
 
-__all__ = ["RECIPES", "CachedRows", "NetShape", "Recipe", "Rows", "StoreError", "Zoo", "ok"]
+__all__ = [
+    "RECIPES",
+    "AnyShape",
+    "CachedRows",
+    "NetShape",
+    "Recipe",
+    "Rows",
+    "StoreError",
+    "TensorShape",
+    "Zoo",
+    "ok",
+]
 
 #: The filter that everything but a look at failures wants.
 ok = pc.field("status") == "ok"
@@ -97,7 +109,7 @@ class Zoo:
         return names
 
     @cached_property
-    def shape(self) -> NetShape:
+    def shape(self) -> AnyShape:
         """The sizes of its nets, from the first shard that can be read.
 
         Raises:

@@ -32,12 +32,12 @@ from transformer_nfn.bench.protocol.loading import (
     thresholds,
     track_of,
 )
-from transformer_nfn.bench.protocol.readable import check_readable
+from transformer_nfn.bench.protocol.readable import check_known, check_readable
 from transformer_nfn.bench.protocol.record import read_record
 from transformer_nfn.bench.protocol.splits import check_across, check_split
 from transformer_nfn.group import MatrixSampler, conditioned, random_element, uniform
 from transformer_nfn.jobs import DamagedError, ShardFolder
-from transformer_nfn.zoo.dataset import Zoo
+from transformer_nfn.zoo.dataset import NetShape, Zoo
 
 #: Condition number of the random matrices in the stress column.
 STRESS_CONDITION = 1e3
@@ -80,10 +80,12 @@ def run_cell(job: CellJob, watch: WatchCell | None = None) -> dict[str, Any]:
         predictor.fit(divided.train, divided.validation, state=state, watch=tell)
     with measured() as predict:
         predicted = predictor.predict(divided.test)
-    moved = predictor.predict(
-        moved_by_group(divided.test, conditioned(STRESS_CONDITION), seed=_SEED + 1)
-    )
     accuracy = divided.test.accuracy
+    moved = None  # where blocks are not known, there is no group
+    if isinstance(divided.test.shape, NetShape):
+        moved = predictor.predict(
+            moved_by_group(divided.test, conditioned(STRESS_CONDITION), seed=_SEED + 1)
+        )
     record: dict[str, Any] = {
         **cell.model_dump(),
         "zoo": zoo.name or Path(zoo.url).name,
@@ -97,7 +99,7 @@ def run_cell(job: CellJob, watch: WatchCell | None = None) -> dict[str, Any]:
         ],
         "seed": cell.split,
         "tau": kendall_tau(predicted, accuracy),
-        "tau_moved": kendall_tau(moved, accuracy),
+        "tau_moved": None if moved is None else kendall_tau(moved, accuracy),
         "tau_validation": kendall_tau(
             predictor.predict(divided.validation), divided.validation.accuracy
         ),
@@ -118,7 +120,8 @@ def run_cell(job: CellJob, watch: WatchCell | None = None) -> dict[str, Any]:
         record |= _other_zoo(Zoo(cell.test_zoo))
         table = table.append_column(SEEN, pa.array(_twins_seen(divided)))
     table = table.append_column("predicted", pa.array(predicted))
-    table = table.append_column("moved", pa.array(moved))
+    if moved is not None:
+        table = table.append_column("moved", pa.array(moved))
     table = table.replace_schema_metadata({RECORD: json.dumps(record).encode()})
     if job.keep_model:
         save_predictor(predictor, cell.model, divided, record, Path(job.out) / "models" / job.name)
@@ -181,10 +184,11 @@ def _twins_seen(divided: Divided) -> np.ndarray:
 
 def moved_by_group(examples: Examples, matrices: MatrixSampler, seed: int) -> Examples:
     """The same functions in random coordinates, another element for each network and block."""
+    shape = examples.shape.owned
     element = random_element(
-        examples.shape.spec,
+        shape.spec,
         networks=len(examples),
-        blocks=examples.shape.blocks,
+        blocks=shape.blocks,
         generator=torch.Generator().manual_seed(seed),
         matrices=matrices,
     )
@@ -251,9 +255,22 @@ def read_cells(out: str | Path, names: Iterable[str] | None = None) -> list[Fini
 
 
 def fit_and_save(
-    cell: Cell, folder: Path, device: str = "cpu", watch: WatchCell | None = None
+    cell: Cell,
+    folder: Path,
+    device: str = "cpu",
+    watch: WatchCell | None = None,
+    *,
+    all_runs: bool = False,
 ) -> dict[str, Any]:
     """Fit one cell's model and save it in a folder, in place of one that is there; its record.
+
+    Args:
+        cell: What is fitted to what.
+        folder: Where to.
+        device: Where neural models are trained.
+        watch: Is told of a fit as it goes.
+        all_runs: Fit twice: to the split as it is, for the figures, and then, for what is saved,
+            also to the test runs. The validation runs stay what a fit stops on.
 
     Raises:
         BenchError: If the folder holds something else.
@@ -261,10 +278,30 @@ def fit_and_save(
     if folder.exists() and not is_saved(folder):
         raise BenchError(f"{folder} exists and holds no model: choose another name")
     check_installed([cell.model])
+    check_known([cell])
     check_enough([cell])
     with tempfile.TemporaryDirectory() as out:
-        record = run_cell(CellJob(cell, "fit", out, device, keep_model=True), watch)
+        record = run_cell(CellJob(cell, "fit", out, device, keep_model=not all_runs), watch)
+        if all_runs:
+            record = _fit_to_all(cell, record, Path(out), device, watch)
         folder.parent.mkdir(parents=True, exist_ok=True)
         shutil.rmtree(folder, ignore_errors=True)
         shutil.move(Path(out) / "models" / "fit", folder)
+    return record
+
+
+def _fit_to_all(
+    cell: Cell, record: dict[str, Any], out: Path, device: str, watch: WatchCell | None
+) -> dict[str, Any]:
+    """Fit again to training and test runs together, and save that as `run_cell` does."""
+    divided = prepared(cell)
+    train = Examples.cat([divided.train, divided.test])
+    predictor = model_named(cell.model).predictor(
+        seed=cell.split, tokens=train.shape.tokens, device=device
+    )
+    tell = None if watch is None else partial(watch, cell)
+    predictor.fit(train, divided.validation, state=out / "again", watch=tell)
+    record = {**record, "train_rows": len(train), "all_runs": True}
+    both = Divided(train, divided.validation, divided.test)
+    save_predictor(predictor, cell.model, both, record, out / "models" / "fit")
     return record

@@ -9,6 +9,7 @@ from transformer_nfn.bench.models.registry import check_installed, load_installe
 from transformer_nfn.bench.protocol.cell import Cell
 from transformer_nfn.bench.protocol.computing import CellJob, WatchCell, cells_url, run_cell
 from transformer_nfn.bench.protocol.enough import check_enough
+from transformer_nfn.bench.protocol.readable import check_known
 from transformer_nfn.jobs import Done, Executor, Failed, ShardFolder
 
 
@@ -44,6 +45,7 @@ class Bench:
             if f"{name}.parquet" not in there
         ]
         missing = [job.cell for job in self.jobs]
+        check_known(missing)
         check_enough(missing)
         check_installed(cell.model for cell in missing)
 

@@ -182,13 +182,11 @@ def run(
                     continue
                 record = outcome.result
                 records.append(record)
-                console.print(
-                    styled(
-                        f"{outcome.job.cell}: τ {record['tau']:.3f}, moved by the group "
-                        f"{record['tau_moved']:.3f}, {duration(record['fit_seconds'])}"
-                    ),
-                    soft_wrap=True,
-                )
+                moved = record["tau_moved"]
+                after = "" if moved is None else f", moved by the group {moved:.3f}"
+                told = f"{outcome.job.cell}: τ {record['tau']:.3f}{after}"
+                told += f", {duration(record['fit_seconds'])}"
+                console.print(styled(told), soft_wrap=True)
     tell_failures(
         failures, str(out), "cells", name=lambda job: str(job.cell), file=lambda job: job.name
     )
@@ -254,6 +252,14 @@ def fit(
     split: Annotated[int, typer.Option(min=0, max=4, help="Which split it is fitted to.")] = 0,
     checkpoints: Checkpoints = "epochs",
     runs: Runs = None,
+    all_runs: Annotated[
+        bool,
+        typer.Option(
+            "--all-runs",
+            help="Save a second fit, to the test runs as well; τ is of the first. A tenth of the "
+            "runs still only says when to stop.",
+        ),
+    ] = False,
     device: Device = "cpu",
     as_json: Json = False,
 ) -> None:
@@ -269,12 +275,16 @@ def fit(
     folder = named_folder(name)
     cell = Cell(zoo=zoo, model=model, split=split, checkpoints=checkpoints, runs=runs)
     with interruptible():
-        record = fit_and_save(cell, folder, device, _epoch_printer(Console(stderr=True)))
+        watch = _epoch_printer(Console(stderr=True))
+        record = fit_and_save(cell, folder, device, watch, all_runs=all_runs)
+    moved = record["tau_moved"]
     figures = {
         "name": name,
         "folder": str(folder),
         "tau": round(record["tau"], 4),
-        "tau_moved": round(record["tau_moved"], 4),
+        "tau_moved": None if moved is None else round(moved, 4),
+        "train_rows": record["train_rows"],
+        "validation_rows": record["validation_rows"],
         "fit_seconds": round(record["fit_seconds"], 1),
     }
     show(figures, as_json)
