@@ -10,6 +10,7 @@ from transformer_nfn.bench.models.neural import Fitting, NeuralPredictor
 from transformer_nfn.bench.models.predictor import Predictor, Step
 from transformer_nfn.bench.models.registry import (
     MODELS,
+    TIERS,
     Kind,
     load_installed,
     main_models,
@@ -44,6 +45,7 @@ from transformer_nfn.bench.report.writing import write_report
 
 __all__ = [
     "MODELS",
+    "TIERS",
     "Bench",
     "BenchError",
     "Cell",

@@ -11,8 +11,7 @@ import torch
 from transformer_nfn.bench.errors import BenchError
 from transformer_nfn.bench.examples import Examples
 from transformer_nfn.bench.models.saved import SavedPredictor
-from transformer_nfn.zoo.dataset import AnyShape, StoreError
-from transformer_nfn.zoo.gathered.files import check_header, read_row
+from transformer_nfn.zoo.dataset import AnyShape, StoreError, check_header, read_row
 
 #: What the model that reads no weights needs; `tnfn zoo export` writes it into a file's metadata.
 _HYPERPARAMETERS = ("lr", "l2", "dropout", "init_std", "train_fraction", "epoch")

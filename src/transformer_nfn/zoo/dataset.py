@@ -27,6 +27,7 @@ from transformer_nfn.zoo.format.schema import (
     read_shape,
     weight_matrix,
 )
+from transformer_nfn.zoo.gathered.files import check_header, read_row
 from transformer_nfn.zoo.nets import NetShape
 from transformer_nfn.zoo.recipe import RECIPES, Recipe
 from transformer_nfn.zoo.tensors import AnyShape, TensorShape
@@ -41,7 +42,9 @@ __all__ = [
     "StoreError",
     "TensorShape",
     "Zoo",
+    "check_header",
     "ok",
+    "read_row",
 ]
 
 #: The filter that everything but a look at failures wants.

@@ -79,13 +79,13 @@ def score(
     check_there(str(predictions))
     check_zoos(zoo)
     from transformer_nfn.bench import (
+        TIERS,
         finished_cells,
         keep_outside,
         outside_cell,
         read_predictions,
         standing,
     )
-    from transformer_nfn.bench.models.registry import TIERS
 
     cell = outside_cell(
         read_predictions(predictions),
