@@ -287,6 +287,8 @@ def fit(
         "validation_rows": record["validation_rows"],
         "fit_seconds": round(record["fit_seconds"], 1),
     }
+    if moved is None and not as_json:  # there is no group where blocks are not known
+        del figures["tau_moved"]
     show(figures, as_json)
 
 
