@@ -126,15 +126,18 @@ def test_five_splits_of_the_same_test_rows_are_one_sample():
         ("blockwise", OTHER_SIZES, True),
         ("blockwise", RESIDUAL, True),
         ("probes", RESIDUAL, True),
-        ("exam", RESIDUAL, True),
-        ("exam", OTHER_SIZES, False),
+        ("agreement", RESIDUAL, True),
+        ("agreement", OTHER_SIZES, False),
         ("probes", WORD_VECTORS, False),
+        ("probegen", RESIDUAL, True),
+        ("probegen", WORD_VECTORS, False),
+        ("tokens", RESIDUAL, False),
         ("statistics", SHAPE.model_copy(update={"inputs": 7, "classes": 9}), True),
         ("statistics", RESIDUAL, False),
         ("invariants", RESIDUAL, False),
         ("nfn", SHAPE.model_copy(update={"tokens": 9}), True),
         ("nfn", OTHER_SIZES, False),
-        ("exam-invariants", RESIDUAL, False),
+        ("agreement-invariants", RESIDUAL, False),
     ],
 )
 def test_which_models_read_which_nets(model, tested, readable):
@@ -152,7 +155,7 @@ def test_what_cannot_be_read_is_said_before_the_fit(zoo_folder, residual_folder)
 def test_the_models_are_those_that_can_read_both(zoo_folder, residual_folder):
     cells = experiment_cells("across", zoo_folder, test_zoo=residual_folder)
     models = {cell.model for cell in cells}
-    assert {"hyperparameters", "blockwise", "probes", "exam"} <= models
+    assert {"hyperparameters", "blockwise", "probes", "agreement"} <= models
     assert not {"nfn", "mlp", "invariants", "statistics"} & models
 
 

@@ -46,9 +46,9 @@ def finished(zoo_folder: str, tmp_path_factory: pytest.TempPathFactory) -> list[
     cells = experiment_cells("main", zoo_folder, splits=[1])
     assert {cell.model for cell in cells} == USABLE
     with pytest.MonkeyPatch.context() as patch:
-        exam = {"exams": 2, "questions": 9, "steps": 2}
-        small: dict[str, dict[str, Any]] = {"exam": exam, "exam-invariants": exam}
-        small["exam-noise"] = {**exam, "steps": 0}
+        probed = {"parts": 2, "probes": 9, "steps": 2}
+        small: dict[str, dict[str, Any]] = {"agreement": probed, "agreement-invariants": probed}
+        small["agreement-noise"] = {**probed, "steps": 0}
         for name in ("nfn", "nfn-authors", "mlp", "statnn", "probes", "heads"):
             fitting = MODELS[name].settings["fitting"]
             small[name] = {"fitting": {**fitting, "epochs": 4, "warmup": 1}}
@@ -126,6 +126,7 @@ def test_a_cells_name_follows_from_all_that_matters(zoo_folder, tmp_path):
             {"threshold": 0.5},
             {"train_runs": 30},
             {"test_zoo": str(copied)},
+            {"seed": 1},
         )
     ]
     grown = write_zoo(tmp_path / "grown", small_examples(70))
@@ -148,9 +149,21 @@ def test_fields_that_came_later_do_not_change_the_names_of_older_cells(zoo_folde
     assert cell.name == f"invariants-2-{hashlib.sha256(spelled).hexdigest()[:20]}"
 
 
+def test_a_seed_is_of_the_fit_alone(zoo_folder, tmp_path):
+    cells = experiment_cells("main", zoo_folder, models=["forest"], splits=[1], seeds=range(3))
+    assert [(cell.seed, cell.fit_seed) for cell in cells] == [(0, 1), (1, 1001), (2, 2001)]
+    run(cells[:2], tmp_path)
+    one, other = sorted(finished_cells(tmp_path), key=lambda cell: cell.record["seed"])
+    assert [one.record["seed"], other.record["seed"]] == [0, 1]
+    for column in ("run_id", "twins", "test_accuracy"):
+        assert one.table[column] == other.table[column]
+    assert not np.array_equal(one.column("predicted"), other.column("predicted"))
+
+
 def test_a_cell_says_what_it_is(zoo_folder):
     cell = Cell(zoo=zoo_folder, model="mlp", split=0, train_runs=75, test_zoo="zoos/other")
     assert str(cell) == "small: mlp, split 0, trained on the first 75 runs, tested on other"
+    assert str(Cell(zoo=zoo_folder, model="mlp", split=0, seed=2)) == "small: mlp, split 0, seed 2"
 
 
 def test_a_cell_that_fails_stops_no_other(zoo_folder, tmp_path, monkeypatch):
@@ -221,7 +234,7 @@ def test_the_cells_of_each_experiment(zoo_folder):
         return len(experiment_cells(experiment, zoo_folder, **settings))
 
     assert count("main") == 5 * len(USABLE)
-    assert len(main_models()) == len(USABLE) + 4 == 20
+    assert len(main_models()) == len(USABLE) + 4 == 22
     assert count("components", splits=[0]) == 7
     assert count("channels", splits=[0, 1]) == 8
     assert count("ranks", splits=[0, 1]) == 10
@@ -239,7 +252,9 @@ def test_cells_of_other_settings_are_left_out(zoo_folder, tmp_path, monkeypatch)
 
 
 def test_the_plan_calibrates_what_is_unknown_and_scales_what_is_known(zoo_folder, tmp_path):
-    cells = [Cell(zoo=zoo_folder, model=m, split=0) for m in ("exam", "statnn", "hyperparameters")]
+    cells = [
+        Cell(zoo=zoo_folder, model=m, split=0) for m in ("agreement", "statnn", "hyperparameters")
+    ]
     seconds = estimate_seconds(cells, tmp_path)
     assert set(seconds) == set(cells)
     assert all(0 < cost < 600 for cost in seconds.values())

@@ -59,7 +59,7 @@ def test_many_that_fail_alike_are_one_line(tmp_path, capsys):
 
 
 @pytest.mark.parametrize(
-    ("model", "package"), [("xgboost", "xgboost"), ("exam", "lightgbm"), ("forest", "sklearn")]
+    ("model", "package"), [("xgboost", "xgboost"), ("agreement", "lightgbm"), ("forest", "sklearn")]
 )
 def test_a_missing_package_is_said_before_any_work(
     model, package, zoo_folder, tmp_path, capsys, monkeypatch

@@ -99,7 +99,7 @@ def test_drawing_runs_gives_wider_intervals_than_drawing_rows():
     widths = {}
     for name, units in {"runs": runs, "rows": np.arange(120)}.items():
         counts = resampled_counts(units, 400, np.random.default_rng(2))
-        widths[name] = tau_of_resamples(predicted, accuracy, runs, counts).std()
+        widths[name] = tau_of_resamples(predicted, accuracy, units, counts).std()
     assert widths["runs"] > 1.3 * widths["rows"]
 
 

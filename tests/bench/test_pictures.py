@@ -20,7 +20,7 @@ from transformer_nfn.bench.report.pictures import (
 )
 from transformer_nfn.bench.report.pictures.namedlines import apart
 from transformer_nfn.bench.report.pictures.style import panel_title
-from transformer_nfn.bench.report.scores import Comparison
+from transformer_nfn.bench.report.scores import BySplit, Comparison
 
 EIGHT = main_models()[:8]
 RUNS, EPOCHS = 20, 3
@@ -41,7 +41,7 @@ def comparison(
     random = np.random.default_rng(seed)
     run = np.repeat(np.arange(RUNS), EPOCHS)
     epoch = np.tile(np.arange(1, EPOCHS + 1), RUNS)
-    cells: dict[str, dict[int, Finished]] = {model: {} for model in models}
+    cells: dict[str, BySplit] = {model: {} for model in models}
     for split in range(splits):
         quality = np.repeat(random.uniform(0.1, 0.9, RUNS), EPOCHS)
         accuracy = np.round(quality + 0.03 * epoch, 3)
@@ -54,6 +54,7 @@ def comparison(
                 {
                     "run": run,
                     "run_id": [f"{split}-{number}" for number in run],
+                    "twins": [f"{split}-{number}" for number in run],
                     "checkpoint": [str(number) for number in epoch],
                     "epoch": epoch,
                     "test_accuracy": accuracy,
@@ -62,7 +63,7 @@ def comparison(
                 }
             )
             record = {"model": model, "split": split, "thresholds": THRESHOLDS}
-            cells[model][split] = Finished(record, table)
+            cells[model][split] = {0: Finished(record, table)}
     return Comparison(zoo, track, cells)
 
 
@@ -136,15 +137,15 @@ def test_all_models_of_the_registry_can_be_drawn_together() -> None:
 
 def test_constant_and_boundless_predictions_can_be_drawn() -> None:
     plain = comparison(["nfn", "mlp"])
-    cells: dict[str, dict[int, Finished]] = {"nfn": {}, "mlp": {}}
+    cells: dict[str, BySplit] = {"nfn": {}, "mlp": {}}
     for split in plain.splits:
         for model, value in (("nfn", np.full(RUNS * EPOCHS, 0.5)), ("mlp", np.arange(60.0) - 30)):
-            finished = plain.cells[model][split]
+            finished = plain.cells[model][split][0]
             table = finished.table
             for column in ("predicted", "moved"):
                 place = table.column_names.index(column)
                 table = table.set_column(place, column, pa.array(value))
-            cells[model][split] = finished._replace(table=table)
+            cells[model][split] = {0: finished._replace(table=table)}
     for draw in PICTURES.values():
         checked(draw(Comparison("mnist-small", "shared", cells)))
 

@@ -133,4 +133,5 @@ def test_a_zoo_that_grew_is_reported_without_its_earlier_cells(tmp_path):
     write_report(out, tmp_path / "report")
     page = (tmp_path / "report" / "index.md").read_text(encoding="utf-8")
     assert "2 cells are left out that were computed when a zoo had fewer runs." in page
-    assert "2 splits, 96 test rows of 32 runs." in page
+    detail = (tmp_path / "report" / "small-independent.md").read_text(encoding="utf-8")
+    assert "2 splits, 96 test rows of 32 runs of 32 configurations." in detail

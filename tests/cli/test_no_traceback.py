@@ -39,6 +39,7 @@ RIGHT = {
     "zoo info": "ZOO",
     "zoo verify": "ZOO",
     "zoo card": "ZOO",
+    "zoo publish": "ZOO --out NEW_FOLDER",
     "zoo export": "ZOO --out NEW_FOLDER --run 0 --checkpoint 3",
     "bench models": "",
     "bench plan": "--zoo ZOO --models hyperparameters --splits 1",
@@ -315,6 +316,7 @@ NONSENSE = {
     "zoo info": ["--none"],
     "zoo verify": ["more"],
     "zoo card": ["--top 3"],
+    "zoo publish": ["--run 0", "--out"],
     "bench models": ["more"],
 }
 
@@ -357,6 +359,7 @@ NEEDING = {
         "zoo import NETS --task mnist --out NEW_FOLDER",
         "zoo from-checkpoints NETS ACCURACIES --out NEW_FOLDER",
         "zoo card ZOO",
+        "zoo publish ZOO --out NEW_FOLDER",
         "bench run --zoo ZOO --out NEW_FOLDER",
         "bench report BENCH",
     ),
@@ -376,7 +379,7 @@ NEEDING = {
     "xgboost": ("bench run --zoo ZOO --models xgboost --out NEW_FOLDER",),
     "lightgbm": (
         "bench run --zoo ZOO --out NEW_FOLDER",
-        "bench fit --zoo ZOO --model exam --name new",
+        "bench fit --zoo ZOO --model agreement --name new",
         "bench plan --zoo ZOO --models statistics",
     ),
 }
@@ -477,6 +480,7 @@ FAR = (
     "rank URL --model MODEL --out NEW_FOLDER",
     "zoo info URL",
     "zoo card URL",
+    "zoo publish ZOO --out URL",
     "zoo build TINY.toml --out URL",
     "bench run --zoo URL --out NEW_FOLDER",
 )
@@ -494,6 +498,7 @@ def test_a_store_that_nobody_reaches(url, built, no_network, tmp_path, capsys):
 WRITING = (
     "zoo build TINY.toml --out NEW_FOLDER",
     "zoo card ZOO",
+    "zoo publish ZOO --out NEW_FOLDER",
     "zoo export ZOO --out NEW_FOLDER",
     "bench run --zoo ZOO --models statnn --splits 1 --out NEW_FOLDER",
     "bench fit --zoo ZOO --model statistics --name new",
@@ -616,6 +621,7 @@ MISSING = (
     "zoo info none",
     "zoo verify none",
     "zoo card none",
+    "zoo publish none --out new",
     "zoo export none --out new",
     "zoo import none --task mnist --out new",
     "bench plan --zoo none",

@@ -21,7 +21,7 @@ from tests.group.test_beyond_paper import (
     rotation,
 )
 from tests.models.checks import assert_gradients_reach
-from tests.models.test_exam import full_group
+from tests.models.test_agreement import full_group
 from tests.nets import PAPER_SPEC, paper_nets
 from tests.strategies import generator
 from transformer_nfn.group import random_element, relative_error

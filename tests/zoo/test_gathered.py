@@ -125,7 +125,7 @@ def test_checkpoints_of_an_exported_run_are_one_run_and_keep_what_is_known(expor
     sizes = zoo.table().group_by("run").aggregate([("epoch", "count")])
     assert set(sizes["epoch_count"].to_pylist()) == {3}
     models = {cell.model for cell in experiment_cells("main", str(exported[0]), splits=[0])}
-    assert {"nfn", "invariants", "hyperparameters", "exam"} <= models
+    assert {"nfn", "invariants", "hyperparameters", "agreement"} <= models
 
 
 def test_the_same_files_again_are_the_same_zoo_and_others_are_refused(plain, tmp_path):
@@ -279,7 +279,7 @@ def test_the_commands(exported, tmp_path, capsys, monkeypatch):
     run = ["--zoo", tmp_path / "zoo", "--models", "statistics,forest", "--splits", "1"]
     ended = tnfn(capsys, "bench", "run", *run, "--out", tmp_path / "bench")
     assert ended.code == 0, ended
-    page = (tmp_path / "bench" / "report" / "index.md").read_text(encoding="utf-8")
+    page = (tmp_path / "bench" / "report" / "zoo-independent.md").read_text(encoding="utf-8")
     assert "Under the group" not in page
 
 

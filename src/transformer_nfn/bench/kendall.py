@@ -1,7 +1,7 @@
-"""Kendall's τ, and its uncertainty by a bootstrap over runs."""
+"""Kendall's τ, and its uncertainty by a bootstrap over groups of near-twins."""
 
 import numpy as np
-from jaxtyping import Float32, Float64, Integer
+from jaxtyping import Float32, Float64
 from scipy.stats import kendalltau  # type: ignore[import-untyped]
 
 
@@ -19,45 +19,58 @@ def kendall_tau(predicted: Float64[np.ndarray, " n"], accuracy: Float64[np.ndarr
 
 
 def resampled_counts(
-    runs: Integer[np.ndarray, " n"], draws: int, generator: np.random.Generator
+    groups: np.ndarray, draws: int, generator: np.random.Generator
 ) -> Float32[np.ndarray, "draws n"]:
-    """How often each row occurs when runs are drawn with replacement; rows of a run stay together.
+    """How often each row occurs when groups are drawn with replacement; their rows stay together.
 
-    Rows of one run are nearly copies of each other: drawing rows would make intervals too narrow.
+    Checkpoints of one run, and runs of one configuration, are nearly copies of each other: drawing
+    rows, or runs, would make intervals too narrow.
+
+    Args:
+        groups: Which group each row belongs to.
+        draws: How many resamples.
+        generator: The source of chance.
     """
-    _, run = np.unique(runs, return_inverse=True)
-    count = int(run.max()) + 1
+    _, group = np.unique(groups, return_inverse=True)
+    count = int(group.max()) + 1
     drawn = generator.multinomial(count, np.full(count, 1 / count), size=draws)
-    return drawn[:, run].astype(np.float32)
+    return drawn[:, group].astype(np.float32)
 
 
 def tau_of_resamples(
     predicted: Float64[np.ndarray, " n"],
     accuracy: Float64[np.ndarray, " n"],
-    runs: Integer[np.ndarray, " n"],
+    groups: np.ndarray,
     counts: Float32[np.ndarray, "draws n"],
 ) -> Float64[np.ndarray, " draws"]:
-    """τ-b of every resample; `counts` are those of `resampled_counts`.
+    """τ-b of every resample; `groups` and `counts` are those of `resampled_counts`.
 
     τ-b is Σ sx·sy / √(Σ|sx| · Σ|sy|) over pairs of rows, with the signs sx, sy of their
-    differences. A pair of rows of two runs counts c_r·c_s times. A pair within a run counts c_r
-    times: pairs between two copies of one run are left out, since they would make pairs within
-    runs, which are the hardest, twice as heavy as they are, and every interval too low.
+    differences. A pair of rows of two groups counts c_g·c_h times. A pair within a group counts c_g
+    times: pairs between two copies of one group are left out, since they would make pairs within
+    groups, which are the hardest, twice as heavy as they are, and every interval too low.
     """
-    x = np.sign(predicted[:, None] - predicted).astype(np.float32)
-    y = np.sign(accuracy[:, None] - accuracy).astype(np.float32)
-    same = runs[:, None] == runs
+    if not len(groups):
+        return np.zeros(len(counts))
+    order = np.argsort(groups, kind="stable")
+    _, starts = np.unique(groups[order], return_index=True)
+    x, y = predicted[order], accuracy[order]
+    x_signs = np.sign(x[:, None] - x).astype(np.float32)
+    y_signs = np.sign(y[:, None] - y).astype(np.float32)
+    of_group = counts[:, order[starts]]  # draws g
 
     def pairs(signs: np.ndarray) -> np.ndarray:
-        between = np.where(same, np.float32(0), signs)
-        within = np.where(same, signs, np.float32(0)).sum(axis=1)
-        summed: np.ndarray = np.einsum("dn,dn->d", counts @ between, counts, dtype=np.float64)
-        summed += counts @ within
+        # Sums for each pair of groups first: the product with all draws is then much smaller.
+        sums = np.add.reduceat(np.add.reduceat(signs, starts, axis=0), starts, axis=1)
+        within = sums.diagonal().copy()
+        np.fill_diagonal(sums, 0)
+        summed: np.ndarray = np.einsum("dg,dg->d", of_group @ sums, of_group, dtype=np.float64)
+        summed += of_group @ within
         return summed
 
-    untied = np.sqrt(pairs(np.abs(x)) * pairs(np.abs(y)))
+    untied = np.sqrt(pairs(np.abs(x_signs)) * pairs(np.abs(y_signs)))
     with np.errstate(invalid="ignore", divide="ignore"):
-        return np.where(untied > 0, pairs(x * y) / untied, 0.0)
+        return np.where(untied > 0, pairs(x_signs * y_signs) / untied, 0.0)
 
 
 def tau_ceiling(

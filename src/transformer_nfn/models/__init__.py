@@ -1,8 +1,8 @@
 """Models that read the weights of transformers."""
 
+from transformer_nfn.models.agreement import AgreementConfig, AgreementProbes
 from transformer_nfn.models.config import NFNConfig
 from transformer_nfn.models.encoder import Encoder
-from transformer_nfn.models.exam import Exam, ExamConfig
 from transformer_nfn.models.flat_mlp import FlatMLP, FlatMLPConfig
 from transformer_nfn.models.graphfeatures import graph_features
 from transformer_nfn.models.headnet import HeadNet
@@ -19,12 +19,13 @@ from transformer_nfn.models.storage import (
     register_model,
     save_model,
 )
+from transformer_nfn.models.weighttokens import TokenNet, TokenNetConfig
 
 __all__ = [
     "LOSSES",
+    "AgreementConfig",
+    "AgreementProbes",
     "Encoder",
-    "Exam",
-    "ExamConfig",
     "FlatMLP",
     "FlatMLPConfig",
     "HeadNet",
@@ -36,6 +37,8 @@ __all__ = [
     "ProbeNetConfig",
     "StatNN",
     "StatNNConfig",
+    "TokenNet",
+    "TokenNetConfig",
     "TransformerNFN",
     "WeightModel",
     "graph_features",

@@ -35,7 +35,7 @@ class WeightModel(nn.Module):
         """
 
 
-def question_sizes(net: NetBatch) -> dict[str, int]:
+def probe_sizes(net: NetBatch) -> dict[str, int]:
     """Numbers in a token that these networks read, and classes that they answer with.
 
     Raises:

@@ -12,8 +12,8 @@ from pydantic import BaseModel, ValidationError
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
 
+from transformer_nfn.models.agreement import AgreementConfig, AgreementProbes
 from transformer_nfn.models.config import NFNConfig
-from transformer_nfn.models.exam import Exam, ExamConfig
 from transformer_nfn.models.flat_mlp import FlatMLP, FlatMLPConfig
 from transformer_nfn.models.headnet import HeadNet
 from transformer_nfn.models.headnetconfig import HeadNetConfig
@@ -21,6 +21,7 @@ from transformer_nfn.models.nfn import TransformerNFN
 from transformer_nfn.models.parts import WeightModel
 from transformer_nfn.models.probes import ProbeNet, ProbeNetConfig
 from transformer_nfn.models.statnn import StatNN, StatNNConfig
+from transformer_nfn.models.weighttokens import TokenNet, TokenNetConfig
 
 #: The value of "format" in the metadata; another number is another layout.
 FORMAT = "transformer-nfn/1"
@@ -39,8 +40,9 @@ KINDS = {
     "flat_mlp": Kind(FlatMLPConfig, FlatMLP),
     "statnn": Kind(StatNNConfig, StatNN),
     "probes": Kind(ProbeNetConfig, ProbeNet),
-    "exam": Kind(ExamConfig, Exam),
+    "agreement": Kind(AgreementConfig, AgreementProbes),
     "heads": Kind(HeadNetConfig, HeadNet),
+    "tokens": Kind(TokenNetConfig, TokenNet),
 }
 
 

@@ -11,7 +11,7 @@ from types import MappingProxyType
 from typing import Any, Literal
 
 from transformer_nfn.bench.errors import BenchError
-from transformer_nfn.bench.models.examined import ExamPredictor, ExamSettings
+from transformer_nfn.bench.models.agreement import AgreementPredictor, AgreementSettings
 from transformer_nfn.bench.models.featured import FeaturePredictor
 from transformer_nfn.bench.models.fittings import AUTHORS, chosen
 from transformer_nfn.bench.models.installed import find_entries, load_entry
@@ -29,6 +29,8 @@ from transformer_nfn.models import (
     ProbeNetConfig,
     StatNN,
     StatNNConfig,
+    TokenNet,
+    TokenNetConfig,
     TransformerNFN,
     WeightModel,
 )
@@ -58,8 +60,8 @@ class Kind:
     Attributes:
         title: In tables.
         what: In one sentence.
-        origin: The paper's own model, one of its baselines, a control, ours, a variant of the
-            paper's model, or a user's own, see `register_predictor`.
+        origin: The paper's own model, one of its baselines, a rival from another paper, a control,
+            ours, a variant of the paper's model, or a user's own, see `register_predictor`.
         tier: What it is given: models are compared within a tier.
         invariant: Whether the paper's group leaves its predictions as they are, by construction.
         settings: All that determines a fit, beside data and seed; part of a cell's identity.
@@ -69,7 +71,7 @@ class Kind:
 
     title: str
     what: str
-    origin: Literal["published", "baseline", "control", "ours", "variant", "own"]
+    origin: Literal["published", "baseline", "rival", "control", "ours", "variant", "own"]
     tier: Tier
     invariant: bool
     settings: Mapping[str, Any]
@@ -125,6 +127,16 @@ def _probes(seed: int, tokens: int) -> Callable[[NetBatch], WeightModel]:
     return lambda net: ProbeNet(ProbeNetConfig.of(net, tokens=tokens, probes=48, seed=seed))
 
 
+def _probegen(seed: int, tokens: int) -> Callable[[NetBatch], WeightModel]:
+    return lambda net: ProbeNet(
+        ProbeNetConfig.of(net, tokens=tokens, probes=48, generator=(32, 64, 64), seed=seed)
+    )
+
+
+def _tokens(seed: int, tokens: int) -> Callable[[NetBatch], WeightModel]:
+    return lambda net: TokenNet(TokenNetConfig.of(net, seed=seed))
+
+
 def _heads(seed: int, tokens: int) -> Callable[[NetBatch], WeightModel]:
     return lambda net: HeadNet(HeadNetConfig.of(net, positions=tokens, seed=seed))
 
@@ -144,8 +156,10 @@ def _fitted(model: str) -> dict[str, Any]:
     return {"fitting": chosen(model).model_dump()}
 
 
-def _exam(*, seed: int, tokens: int, device: str, **settings: Any) -> Predictor:
-    return ExamPredictor(ExamSettings(**settings), seed=seed, tokens=tokens, device=device)
+def _agreement(*, seed: int, tokens: int, device: str, **settings: Any) -> Predictor:
+    return AgreementPredictor(
+        AgreementSettings(**settings), seed=seed, tokens=tokens, device=device
+    )
 
 
 def _trees(
@@ -250,6 +264,15 @@ MODELS: dict[str, Kind] = {
     "xgboost": _paper_trees("xgboost", "XGBoost"),
     "lightgbm": _paper_trees("lightgbm", "LightGBM"),
     "forest": _paper_trees("forest", "Random forest"),
+    "tokens": Kind(
+        "Weight tokens",
+        "weights as a sequence of tokens for a small transformer, after SANE, but not pretrained",
+        "rival",
+        "weights",
+        False,
+        _fitted("tokens"),
+        _neural(_tokens),
+    ),
     "statistics": _control(
         "statistics", "Statistics", "mean, variance and quantiles of each tensor", False
     ),
@@ -286,34 +309,44 @@ MODELS: dict[str, Kind] = {
         _fitted("probes"),
         _neural(_probes),
     ),
-    "exam": Kind(
-        "Exam",
-        "how a net answers learned questions on which good nets agree; trees and a kernel read it",
+    "probegen": Kind(
+        "Generated probes",
+        "inputs that a deep linear generator makes go through the net, an MLP reads its answers, "
+        "after ProbeGen",
+        "rival",
+        "queries",
+        True,
+        _fitted("probegen"),
+        _neural(_probegen),
+    ),
+    "agreement": Kind(
+        "Agreement probes",
+        "how a net answers probes on which good nets agree; trees and a kernel read it",
         "ours",
         "queries",
         True,
-        ExamSettings().model_dump(),
-        _exam,
+        AgreementSettings().model_dump(),
+        _agreement,
         ("lightgbm",),
     ),
-    "exam-noise": Kind(
-        "Exam on noise",
-        "the same with raw noise instead of learned questions",
+    "agreement-noise": Kind(
+        "Agreement on noise",
+        "the same with raw noise instead of learned probes",
         "ours",
         "queries",
         True,
-        ExamSettings(steps=0).model_dump(),
-        _exam,
+        AgreementSettings(steps=0).model_dump(),
+        _agreement,
         ("lightgbm",),
     ),
-    "exam-invariants": Kind(
-        "Exam and invariants",
-        "the exam's answers and the invariants; trees and a kernel read both",
+    "agreement-invariants": Kind(
+        "Agreement probes and invariants",
+        "answers to agreement probes and the invariants; trees and a kernel read both",
         "ours",
         "queries",
         True,
-        ExamSettings(beside=("invariants",)).model_dump(),
-        _exam,
+        AgreementSettings(beside=("invariants",)).model_dump(),
+        _agreement,
         ("lightgbm",),
     ),
     "confidence": _asked(

@@ -11,9 +11,11 @@ from transformer_nfn.bench.protocol.loading import Checkpoints, data_digest
 
 #: Raised when the same cell would give other figures: finished cells are then computed again.
 VERSION = 1
-#: Fields that came later: left out of the name where they are None, so that cells finished before
-#: are found.
-_LATER = ("train_runs", "test_zoo")
+#: Fields that came later: left out of the name where they are as before, so that cells finished
+#: then are found.
+_LATER = ("train_runs", "test_zoo", "seed")
+#: Fits of one split with other seeds are so far apart: there are fewer splits than this.
+_SEEDS_APART = 1000
 
 
 class Cell(BaseModel):
@@ -22,7 +24,7 @@ class Cell(BaseModel):
     Attributes:
         zoo: The zoo's folder or URL.
         model: Its name in `MODELS`.
-        split: 0 to 4; also the seed of the model.
+        split: 0 to 4.
         checkpoints: Which rows of a run count.
         runs: Only the first N runs; all if None.
         augment: Add to every set a copy moved by the group, matrices uniform in ±augment.
@@ -31,6 +33,7 @@ class Cell(BaseModel):
             sides of the split, as if no other had been built; test on the whole zoo's test runs,
             so that sizes compare on the same rows. All if None.
         test_zoo: Test on all rows of this other zoo instead of the split's test runs.
+        seed: Fits that differ in nothing else say how much of τ is the luck of a fit.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -44,6 +47,12 @@ class Cell(BaseModel):
     threshold: float | None = None
     train_runs: int | None = Field(default=None, ge=1)
     test_zoo: str | None = None
+    seed: int = Field(default=0, ge=0)
+
+    @property
+    def fit_seed(self) -> int:
+        """The seed of the model: another for each split and each seed of the cell."""
+        return self.split + _SEEDS_APART * self.seed
 
     @property
     def name(self) -> str:
@@ -58,6 +67,8 @@ class Cell(BaseModel):
             content["train_runs"] = self.train_runs
         if self.test_zoo is not None:
             content["test_data"] = data_digest(self.test_zoo, self.checkpoints, None)
+        if self.seed:
+            content["seed"] = self.seed
         spelled = json.dumps(content, sort_keys=True)
         return f"{self.model}-{self.split}-{hashlib.sha256(spelled.encode()).hexdigest()[:20]}"
 
@@ -71,4 +82,6 @@ class Cell(BaseModel):
             parts.append(f"trained on the first {self.train_runs} runs")
         if self.test_zoo is not None:
             parts.append(f"tested on {Path(self.test_zoo).name}")
+        if self.seed:
+            parts.append(f"seed {self.seed}")
         return ", ".join(parts)

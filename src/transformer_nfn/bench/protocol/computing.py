@@ -73,7 +73,7 @@ def run_cell(job: CellJob, watch: WatchCell | None = None) -> dict[str, Any]:
     zoo = Zoo(cell.zoo)
     examples = load_examples(cell.zoo, cell.checkpoints, cell.runs)
     divided = prepared(cell)
-    predictor = kind.predictor(seed=cell.split, tokens=zoo.shape.tokens, device=job.device)
+    predictor = kind.predictor(seed=cell.fit_seed, tokens=zoo.shape.tokens, device=job.device)
     state = Path(job.out) / "fits" / job.name
     tell = None if watch is None else partial(watch, cell)
     with measured() as fit:
@@ -97,7 +97,6 @@ def run_cell(job: CellJob, watch: WatchCell | None = None) -> dict[str, Any]:
             [bound.name, bound.accuracy]
             for bound in thresholds(divided.test if cell.test_zoo else examples)
         ],
-        "seed": cell.split,
         "tau": kendall_tau(predicted, accuracy),
         "tau_moved": None if moved is None else kendall_tau(moved, accuracy),
         "tau_validation": kendall_tau(
@@ -115,7 +114,8 @@ def run_cell(job: CellJob, watch: WatchCell | None = None) -> dict[str, Any]:
         "settings": dict(kind.settings),
         "versions": versions_here(),
     }
-    table = divided.test.table.select(["run", "run_id", "checkpoint", "epoch", "test_accuracy"])
+    kept = ["run", "run_id", "twins", "checkpoint", "epoch", "test_accuracy"]
+    table = divided.test.table.select(kept)
     if cell.test_zoo is not None:
         record |= _other_zoo(Zoo(cell.test_zoo))
         table = table.append_column(SEEN, pa.array(_twins_seen(divided)))
@@ -297,7 +297,7 @@ def _fit_to_all(
     divided = prepared(cell)
     train = Examples.cat([divided.train, divided.test])
     predictor = model_named(cell.model).predictor(
-        seed=cell.split, tokens=train.shape.tokens, device=device
+        seed=cell.fit_seed, tokens=train.shape.tokens, device=device
     )
     tell = None if watch is None else partial(watch, cell)
     predictor.fit(train, divided.validation, state=out / "again", watch=tell)

@@ -21,9 +21,9 @@ def check_enough(cells: Iterable[Cell]) -> None:
     Raises:
         BenchError: If a set would, saying how many runs it takes and which command builds them.
     """
-    alike: dict[Cell, list[int]] = {}  # cells that differ only in model and split
+    alike: dict[Cell, list[int]] = {}  # cells that differ only in model, split and seed
     for cell in cells:
-        one = cell.model_copy(update={"model": "", "split": 0, "augment": None})
+        one = cell.model_copy(update={"model": "", "split": 0, "seed": 0, "augment": None})
         if cell.split < len(SPLITS):  # others are refused by `divide`
             alike.setdefault(one, []).append(cell.split)
     for cell, splits in alike.items():

@@ -38,7 +38,7 @@ COMPONENTS = (
 )
 #: Predictions that do not read the weights cannot change under the group, nor can what reads the
 #: function only.
-_NOT_AUGMENTED = ("hyperparameters", "exam", "exam-noise")
+_NOT_AUGMENTED = ("hyperparameters", "agreement", "agreement-noise")
 
 
 def experiment_cells(
@@ -47,17 +47,19 @@ def experiment_cells(
     *,
     models: Sequence[str] | None = None,
     splits: Sequence[int] = range(5),
+    seeds: Sequence[int] = (0,),
     checkpoints: Checkpoints = "epochs",
     runs: int | None = None,
     test_zoo: str | None = None,
 ) -> list[Cell]:
-    """The cells of an experiment on one zoo, split by split.
+    """The cells of an experiment on one zoo, seed by seed and split by split.
 
     Args:
         experiment: Which.
         zoo: The zoo's folder or URL.
         models: Their names; all that belong to the experiment if None.
         splits: Which of the five.
+        seeds: Of the fits; several show how much of τ is the luck of a fit.
         checkpoints: Which rows of a run count.
         runs: Only the first N runs.
         test_zoo: The zoo that models of "across" are tested on.
@@ -77,8 +79,10 @@ def experiment_cells(
         changes = [{"train_runs": size} for size in smaller_sizes(zoo, checkpoints, runs)] + [{}]
     if experiment == "across":
         changes = [{"test_zoo": test_zoo}]
+    shared: dict[str, Any] = {"zoo": zoo, "checkpoints": checkpoints, "runs": runs}
     return [
-        Cell(zoo=zoo, model=model, split=split, checkpoints=checkpoints, runs=runs, **change)
+        Cell(model=model, split=split, seed=seed, **shared, **change)
+        for seed in seeds
         for split in splits
         for change in changes
         for model in chosen

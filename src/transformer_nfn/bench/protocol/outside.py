@@ -247,7 +247,7 @@ def outside_cell(
     every, zoo = chosen_table(url, checkpoints, runs), Zoo(url)
     count = Counter(sides["side"].to_pylist())
     tested = every.filter(pc.equal(sides["side"], "test"))
-    table = tested.select(["run", "run_id", "checkpoint", "epoch", "test_accuracy"])
+    table = tested.select(["run", "run_id", "twins", "checkpoint", "epoch", "test_accuracy"])
     table = table.append_column("predicted", pa.array(predicted))
     weightless = Examples(every, torch.empty(len(every), 0), zoo.shape)
     record: dict[str, Any] = {
@@ -258,7 +258,6 @@ def outside_cell(
         "task": tested["task"][0].as_py(),
         "zoo_runs": pc.count_distinct(every["run"]).as_py(),
         "thresholds": [[bound.name, bound.accuracy] for bound in thresholds(weightless)],
-        "seed": split,
         "tau": kendall_tau(predicted, tested["test_accuracy"].to_numpy()),
         "tau_moved": None,
         "epoch": None,

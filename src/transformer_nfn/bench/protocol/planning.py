@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from transformer_nfn.bench.examples import Divided
-from transformer_nfn.bench.models.examined import ExamPredictor
+from transformer_nfn.bench.models.agreement import AgreementPredictor
 from transformer_nfn.bench.models.neural import NeuralPredictor
 from transformer_nfn.bench.models.registry import model_named
 from transformer_nfn.bench.models.trees import TreePredictor
@@ -16,8 +16,8 @@ from transformer_nfn.bench.protocol.computing import finished_cells, prepared
 from transformer_nfn.bench.protocol.cost import measured
 from transformer_nfn.zoo.dataset import Zoo
 
-#: Rows, and rounds of trees or steps of an exam, of a calibration: enough to be near, few enough
-#: to take seconds.
+#: Rows, and rounds of trees or steps of agreement probes, of a calibration: enough to be near, few
+#: enough to take seconds.
 _ROWS = 64
 _ROUNDS = 4
 
@@ -28,8 +28,9 @@ def estimate_seconds(
     """CPU seconds of each cell on one core.
 
     From finished cells of the same model on the same zoo, scaled by rows; else from a short fit:
-    some batches of a neural model, the first trees of a boosted one, the first steps of an exam,
-    a few rows of a model of one's own. Where trees stop early, it is the most that they can cost.
+    some batches of a neural model, the first trees of a boosted one, the first steps of agreement
+    probes, a few rows of a model of one's own. Where trees stop early, it is the most that they can
+    cost.
 
     Args:
         cells: What is to be computed.
@@ -70,7 +71,7 @@ def _calibrated(model: str, tokens: int, divided: Divided) -> float:
         with measured() as cost:
             predictor.fit(part, held_out)
         return cost.cpu_seconds * epochs * len(train) / len(part)
-    if not isinstance(predictor, TreePredictor | ExamPredictor):  # a user's own
+    if not isinstance(predictor, TreePredictor | AgreementPredictor):  # a user's own
         part = train.take(np.arange(min(_ROWS, len(train))))
         with measured() as cost:
             predictor.fit(part, validation)

@@ -18,7 +18,8 @@ NEEDS: Mapping[str, Literal["nothing", "tensors", "function"]] = MappingProxyTyp
         "blockwise": "nothing",
         "statistics": "tensors",
         "probes": "function",
-        "exam": "function",
+        "probegen": "function",
+        "agreement": "function",
     }
 )
 

@@ -13,6 +13,7 @@ from transformer_nfn.bench.protocol.loading import Checkpoints, Track
 _COLUMNS = {
     "run": pa.types.is_integer,
     "run_id": pa.types.is_string,
+    "twins": pa.types.is_string,
     "checkpoint": pa.types.is_string,
     "epoch": pa.types.is_integer,
     "test_accuracy": pa.types.is_floating,

@@ -8,7 +8,13 @@ import pyarrow.compute as pc  # type: ignore[import-untyped]
 
 from transformer_nfn.bench.models.registry import MODELS
 from transformer_nfn.bench.protocol.computing import SEEN, Finished
-from transformer_nfn.bench.report.scores import Comparison, comparisons, named_zoo
+from transformer_nfn.bench.report.scores import (
+    BySplit,
+    Comparison,
+    add_cell,
+    comparisons,
+    named_zoo,
+)
 from transformer_nfn.bench.report.tables import shown, table
 
 
@@ -38,13 +44,13 @@ def transfers(cells: Sequence[Finished], models: Sequence[str]) -> list[Transfer
         models: Their names, in the order wanted.
     """
     pair = ("zoo", "track", "test_zoo", "test_track", "test_zoo_runs", "checkpoints", "runs")
-    found: dict[tuple[Any, ...], dict[str, dict[int, Finished]]] = {}
+    found: dict[tuple[Any, ...], dict[str, BySplit]] = {}
     for cell in cells:
         record = cell.record
         plain = (record["augment"], record["threshold"], record.get("train_runs"))
         if record.get("test_zoo") and record["model"] in models and plain == (None, None, None):
             key = tuple(record[name] for name in pair)
-            found.setdefault(key, {}).setdefault(record["model"], {})[record["split"]] = cell
+            add_cell(found.setdefault(key, {}).setdefault(record["model"], {}), cell)
     main = {(one.zoo, one.track): one for one in comparisons(cells, models)}
     result = []
     for key, by_model in sorted(found.items(), key=lambda item: str(item[0])):
@@ -66,15 +72,18 @@ def transfers(cells: Sequence[Finished], models: Sequence[str]) -> list[Transfer
 def _unseen(whole: Comparison) -> Comparison | None:
     cells = {
         model: {
-            split: cell._replace(table=cell.table.filter(pc.invert(cell.table.column(SEEN))))
-            for split, cell in by_split.items()
+            split: {seed: _only_unseen(cell) for seed, cell in by_seed.items()}
+            for split, by_seed in by_split.items()
         }
         for model, by_split in whole.cells.items()
     }
-    tables = [cell.table for by_split in cells.values() for cell in by_split.values()]
-    if min(map(len, tables)) < 2:
-        return None
-    return Comparison(whole.zoo, whole.track, cells)
+    unseen = Comparison(whole.zoo, whole.track, cells)
+    fewest = min(len(unseen.first_cell(split).table) for split in unseen.splits)
+    return unseen if fewest >= 2 else None
+
+
+def _only_unseen(cell: Finished) -> Finished:
+    return cell._replace(table=cell.table.filter(pc.invert(cell.table.column(SEEN))))
 
 
 def transfer_table(transfer: Transfer) -> str:

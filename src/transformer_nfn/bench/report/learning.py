@@ -10,7 +10,13 @@ import numpy as np
 from transformer_nfn.bench.models.registry import MODELS
 from transformer_nfn.bench.protocol.computing import Finished
 from transformer_nfn.bench.report.curves import LEAST_SIZES, LearningCurve, learning_curve
-from transformer_nfn.bench.report.scores import Comparison, Interval, named_zoo
+from transformer_nfn.bench.report.scores import (
+    BySplit,
+    Comparison,
+    Interval,
+    add_cell,
+    named_zoo,
+)
 from transformer_nfn.bench.report.tables import shown, table
 
 #: Runs of the paper's zoos, which curves are extrapolated to.
@@ -66,7 +72,7 @@ class Learning:
         }
 
     def foretold(self, model: str) -> Interval | None:
-        """What the smaller sizes say of the largest, which was measured: a trial of the curve."""
+        """What the smaller sizes say of the largest, which was measured: a back-test."""
         *smaller, largest = self.sizes_of(model)
         return self._curve(model, smaller).at(largest) if len(smaller) >= LEAST_SIZES else None
 
@@ -90,7 +96,7 @@ def learnings(cells: Sequence[Finished], models: Sequence[str]) -> list[Learning
         cells: Finished cells.
         models: Their names, in the order wanted.
     """
-    found: dict[tuple[Any, ...], dict[str, dict[int, dict[int, Finished]]]] = {}
+    found: dict[tuple[Any, ...], dict[str, dict[int, BySplit]]] = {}
     for cell in cells:
         record = cell.record
         other = (record["augment"], record["threshold"], record.get("test_zoo"))
@@ -98,7 +104,7 @@ def learnings(cells: Sequence[Finished], models: Sequence[str]) -> list[Learning
             key = tuple(record[n] for n in ("zoo", "track", "checkpoints", "runs", "zoo_runs"))
             size = record.get("train_runs") or record["zoo_runs"]
             by_size = found.setdefault(key, {}).setdefault(record["model"], {})
-            by_size.setdefault(size, {})[record["split"]] = cell
+            add_cell(by_size.setdefault(size, {}), cell)
     result = []
     for key, by_model in sorted(found.items(), key=lambda item: str(item[0])):
         several = {
@@ -113,7 +119,7 @@ def learnings(cells: Sequence[Finished], models: Sequence[str]) -> list[Learning
     return result
 
 
-def _over_sizes(key: tuple[Any, ...], by_size: dict[int, dict[int, Finished]]) -> Comparison:
+def _over_sizes(key: tuple[Any, ...], by_size: dict[int, BySplit]) -> Comparison:
     zoo, track, _, runs, _ = key
     cells = {str(size): by_size[size] for size in sorted(by_size)}
     return Comparison(named_zoo(zoo, runs), track, cells)

@@ -13,7 +13,7 @@ from transformer_nfn.bench.models.registry import (
     shown_beside,
 )
 from transformer_nfn.bench.protocol.computing import Finished
-from transformer_nfn.bench.report.scores import Comparison, Interval
+from transformer_nfn.bench.report.scores import BySplit, Comparison, Interval, add_cell
 
 #: Of a record: what all cells that can be compared share.
 _SHARED = ("zoo", "track", "checkpoints", "runs", "zoo_runs", "split")
@@ -66,12 +66,13 @@ def standing(cell: Finished, others: Sequence[Finished]) -> list[Placed]:
     mine = cell.record["model"]
     with shown_beside(outside_kinds([cell, *others])):
         tier = MODELS[mine].tier
-        found = {mine: {cell.record["split"]: cell}}
+        found: dict[str, BySplit] = {}
+        add_cell(found.setdefault(mine, {}), cell)
         for other in others:
             model = other.record["model"]
             rival = model != mine and model in main_models() and MODELS[model].tier == tier
             if rival and _comparable(cell, other):
-                found[model] = {cell.record["split"]: other}
+                add_cell(found.setdefault(model, {}), other)
         comparison = Comparison(cell.record["zoo"], cell.record["track"], found)
         return [
             Placed(

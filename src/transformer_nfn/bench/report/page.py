@@ -17,7 +17,7 @@ class Page:
     """
 
     def __init__(self, home: Path, out: str) -> None:
-        self._home, self._out = home, out
+        self._home, self.out = home, out
         self.drawn: list[Path] = []
 
     def picture(self, name: str, caption: str, png: bytes) -> str:
@@ -36,38 +36,68 @@ class Page:
             experiments: What is to be run.
             models: Which models to name; those of a main experiment if it has others than usual.
         """
-        record, name = comparison.record, comparison.record["folder"]
-        lines = [_build(record["zoo"], record["zoo_runs"], record["track"], name)]
-        other = record.get("test_zoo")
-        if other is not None:
+        record = comparison.record
+        lines = [build_command(record)]
+        if record.get("test_zoo") is not None:
             described = (record["test_zoo_runs"], record["test_track"], record["test_folder"])
-            lines.append(_build(other, *described))
+            lines.append(_build(record["test_zoo"], *described))
         for experiment in experiments:
-            options = f" --splits {len(comparison.splits)}"
-            if record["runs"] is not None:
-                options += f" --runs {record['runs']}"
-            if record["checkpoints"] != "epochs":
-                options += f" --checkpoints {record['checkpoints']}"
-            if experiment != "main":
-                options += f" --experiment {experiment}"
-            if other is not None:
-                options += f" --test-zoo {record['test_folder']}"
             named = models
             if experiment == "main" and set(comparison.models) - set(main_models()):
                 named = comparison.models
-            if named is not None:
-                options += f" --models {','.join(one for one in named if not _is_own(one))}"
-            lines.append(f"tnfn bench run --zoo {name}{options} --out {self._out}")
+            lines.append(
+                run_command(record["folder"], comparison, self.out, experiment, models=named)
+            )
         outside = [model for model in comparison.models if _is_outside(comparison, model)]
         own = [model for model in comparison.models if _is_own(model) and model not in outside]
         if own:
             lines.append(f"# {', '.join(own)}: by a program that calls register_predictor")
         lines += [
-            f"tnfn bench score {model}-SPLIT.parquet --zoo {name} --split SPLIT --name {model} "
-            f"--tier {MODELS[model].tier} --out {self._out}"
+            f"tnfn bench score {model}-SPLIT.parquet --zoo {record['folder']} --split SPLIT "
+            f"--name {model} --tier {MODELS[model].tier} --out {self.out}"
             for model in outside
         ]
         return "```sh\n" + "\n".join(lines) + "\n```"
+
+
+def build_command(record: dict[str, Any]) -> str:
+    """What builds the zoo of a cell."""
+    return _build(record["zoo"], record["zoo_runs"], record["track"], record["folder"])
+
+
+def run_command(
+    zoo: str,
+    comparison: Comparison,
+    out: str,
+    experiment: str = "main",
+    *,
+    models: Sequence[str] | None = None,
+) -> str:
+    """What computes the cells of a comparison.
+
+    Args:
+        zoo: The zoo's folder.
+        comparison: The figures.
+        out: The folder of the benchmark.
+        experiment: What is to be run.
+        models: Which models to name; none if they are the experiment's own.
+    """
+    record = comparison.record
+    options = f" --splits {len(comparison.splits)}"
+    seeds = max(len(comparison.seeds(m, s)) for m in comparison.models for s in comparison.splits)
+    if seeds > 1:
+        options += f" --seeds {seeds}"
+    if record["runs"] is not None:
+        options += f" --runs {record['runs']}"
+    if record["checkpoints"] != "epochs":
+        options += f" --checkpoints {record['checkpoints']}"
+    if experiment != "main":
+        options += f" --experiment {experiment}"
+    if record.get("test_zoo") is not None:
+        options += f" --test-zoo {record['test_folder']}"
+    if models is not None:
+        options += f" --models {','.join(one for one in models if not _is_own(one))}"
+    return f"tnfn bench run --zoo {zoo}{options} --out {out}"
 
 
 def _is_own(model: str) -> bool:
@@ -78,7 +108,7 @@ def _is_own(model: str) -> bool:
 
 def _is_outside(comparison: Comparison, model: str) -> bool:
     """Whether a model is known by its predictions alone; names may also be sizes of a curve."""
-    cells = comparison.cells[model].values()
+    cells = (cell for by_seed in comparison.cells[model].values() for cell in by_seed.values())
     return model in MODELS and any(cell.record.get("outside") is not None for cell in cells)
 
 

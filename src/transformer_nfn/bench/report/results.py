@@ -29,15 +29,18 @@ def _results(cells: list[Finished]) -> dict[str, Any]:
     for comparison in comparisons(cells, main_models()):
         for model in comparison.models:
             for bound in comparison.thresholds:
-                taus = comparison.by_split(model, bound)
-                moved: list[float | None] = [None] * len(taus)
-                if comparison.has_moved(model):
-                    moved = [*comparison.by_split(model, bound, "moved")]
-                for split, tau, tau_moved in zip(comparison.splits, taus, moved, strict=True):
-                    record = comparison.cells[model][split].record
-                    figures = {"threshold": bound.accuracy, "threshold_name": bound.name}
-                    figures |= {"tau": tau, "tau_moved": tau_moved}
-                    records.append(_record("main", record, figures, costs=bound.name == "none"))
+                for split in comparison.splits:
+                    taus = comparison.by_seed(model, split, bound)
+                    moved: list[float | None] = [None] * len(taus)
+                    if comparison.has_moved(model):
+                        moved = [*comparison.by_seed(model, split, bound, "moved")]
+                    seeds = comparison.seeds(model, split)
+                    for seed, tau, tau_moved in zip(seeds, taus, moved, strict=True):
+                        record = comparison.cells[model][split][seed].record
+                        figures = {"threshold": bound.accuracy, "threshold_name": bound.name}
+                        figures |= {"tau": tau, "tau_moved": tau_moved}
+                        costs = bound.name == "none"
+                        records.append(_record("main", record, figures, costs=costs))
     for cell in cells:
         record = cell.record
         name = _experiment(record)

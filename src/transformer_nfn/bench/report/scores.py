@@ -19,15 +19,19 @@ from transformer_nfn.bench.protocol.computing import Finished
 from transformer_nfn.bench.protocol.loading import Threshold
 
 DRAWS = 1000
-#: Test runs in all from which on an order is claimed: of two equal models, intervals from fewer
-#: tell one apart more often than in 5 % of the cases.
-LEAST_RUNS = 20
+#: Tested groups of near-twins in all from which on an order is claimed: of two equal models,
+#: intervals from fewer tell one apart more often than in 5 % of the cases.
+LEAST_GROUPS = 20
 NONE = Threshold("none", 0.0)
 _SEED = 0
 
 
+#: The finished cells of a model, by split and by seed.
+BySplit = dict[int, dict[int, Finished]]
+
+
 class Interval(NamedTuple):
-    """A mean over splits, and 95 % of what it would be with other runs (bootstrap)."""
+    """A mean over splits, and 95 % of what it would be with other runs and seeds (bootstrap)."""
 
     mean: float
     low: float
@@ -46,39 +50,35 @@ class Comparison:
     Attributes:
         zoo: The zoo's name.
         track: independent or shared starts.
-        cells: For each model its finished cells, by split.
+        cells: For each model its finished cells, by split and by seed.
     """
 
     zoo: str
     track: str
-    cells: dict[str, dict[int, Finished]]
+    cells: dict[str, BySplit]
 
     def __post_init__(self) -> None:
         """Check that all models were tested on the same rows."""
         for split in self.splits:
-            rows = {
-                model: list(
-                    zip(
-                        cell.table.column("run_id").to_pylist(),
-                        cell.table.column("checkpoint").to_pylist(),
-                        strict=True,
-                    )
-                )
-                for model, cells in self.cells.items()
-                if (cell := cells.get(split)) is not None
-            }
-            first = next(iter(rows.values()))
-            for model, other in rows.items():
-                if other != first:
-                    raise BenchError(
-                        f"{model} was tested on other rows of {self.zoo}, split {split}, than "
-                        f"{next(iter(rows))}: they cannot be compared"
-                    )
+            first: tuple[str, list[tuple[str, str]]] | None = None
+            for model, by_split in self.cells.items():
+                for cell in by_split[split].values():
+                    columns = [
+                        cell.table.column(one).to_pylist() for one in ("run_id", "checkpoint")
+                    ]
+                    rows = list(zip(*columns, strict=True))
+                    first = first or (model, rows)
+                    if rows != first[1]:
+                        raise BenchError(
+                            f"{model} was tested on other rows of {self.zoo}, split {split}, than "
+                            f"{first[0]}: they cannot be compared"
+                        )
 
     @property
     def record(self) -> dict[str, Any]:
         """The record of one cell, for what all of them share: folder, task, runs, thresholds."""
-        return next(iter(next(iter(self.cells.values())).values())).record
+        by_split = next(iter(self.cells.values()))
+        return next(iter(next(iter(by_split.values())).values())).record
 
     @property
     def models(self) -> list[str]:
@@ -95,23 +95,41 @@ class Comparison:
         """Quantiles of the zoo's accuracies and the paper's thresholds; see `data.thresholds`."""
         return [Threshold(name, accuracy) for name, accuracy in self.record["thresholds"]]
 
-    def _accuracy(self, split: int) -> np.ndarray:
-        return next(iter(self.cells.values()))[split].column("test_accuracy")
+    def first_cell(self, split: int) -> Finished:
+        """A cell of a split, for what is the same in all of them: the rows tested."""
+        return next(iter(next(iter(self.cells.values()))[split].values()))
 
-    def _predicted(self, model: str, split: int, column: str) -> np.ndarray:
-        return self.cells[model][split].column(column)
+    def accuracy(self, split: int) -> np.ndarray:
+        """The accuracies of a split's test rows."""
+        return self.first_cell(split).column("test_accuracy")
+
+    def seeds(self, model: str, split: int) -> list[int]:
+        """The seeds that a model has in a split."""
+        return sorted(self.cells[model][split])
+
+    def predicted(self, model: str, split: int, column: str = "predicted") -> list[np.ndarray]:
+        """What a model says of a split's test rows, with each of its seeds."""
+        by_seed = self.cells[model][split]
+        return [by_seed[seed].column(column) for seed in self.seeds(model, split)]
 
     def by_split(
         self, model: str, threshold: Threshold = NONE, column: str = "predicted"
     ) -> list[float]:
-        """τ on the test rows of each split that reach a threshold."""
-        taus = []
-        for split in self.splits:
-            accuracy = self._accuracy(split)
-            kept = accuracy >= threshold.accuracy
-            predicted = self._predicted(model, split, column)
-            taus.append(kendall_tau(predicted[kept], accuracy[kept]))
-        return taus
+        """τ on the test rows of each split that reach a threshold; the mean over seeds."""
+        return [
+            float(np.mean(self.by_seed(model, split, threshold, column))) for split in self.splits
+        ]
+
+    def by_seed(
+        self, model: str, split: int, threshold: Threshold = NONE, column: str = "predicted"
+    ) -> list[float]:
+        """τ with each of the seeds that a model has in a split."""
+        accuracy = self.accuracy(split)
+        kept = accuracy >= threshold.accuracy
+        return [
+            kendall_tau(predicted[kept], accuracy[kept])
+            for predicted in self.predicted(model, split, column)
+        ]
 
     def _draws(self, model: str, threshold: Threshold, column: str) -> np.ndarray:
         """The mean over splits in each of the resamples; the same resamples for all models."""
@@ -123,23 +141,38 @@ class Comparison:
     def split_draws(
         self, model: str, threshold: Threshold = NONE, column: str = "predicted"
     ) -> np.ndarray:
-        """τ of each split in each of the resamples."""
+        """τ of each split in each of the resamples: other configurations, other seeds."""
         draws = []
         for split in self.splits:
-            accuracy = self._accuracy(split)
+            accuracy, twins = self.accuracy(split), self.twins(split)
             kept = accuracy >= threshold.accuracy
-            runs = self._predicted(model, split, "run")
-            # The same runs in every split are drawn alike: they are one sample, not five.
-            generator = np.random.default_rng([_SEED, 0 if self._one_test_set else split])
-            counts = resampled_counts(runs, DRAWS, generator)[:, kept]
-            predicted = self._predicted(model, split, column)[kept]
-            draws.append(tau_of_resamples(predicted, accuracy[kept], runs[kept], counts))
+            counts = resampled_counts(twins, DRAWS, self.generator(split))[:, kept]
+            taus = [
+                tau_of_resamples(predicted[kept], accuracy[kept], twins[kept], counts)
+                for predicted in self.predicted(model, split, column)
+            ]
+            draws.append(resampled_seeds(np.stack(taus), split))
         return np.stack(draws)
+
+    def twins(self, split: int) -> np.ndarray:
+        """Which group of near-twins each test row of a split belongs to."""
+        twins = self.first_cell(split).table.column("twins").to_pylist()
+        groups: np.ndarray = np.unique(twins, return_inverse=True)[1]
+        return groups
+
+    def generator(self, split: int) -> np.random.Generator:
+        """What the resamples of a split are drawn with.
+
+        The same rows in every split are drawn alike: they are one sample, not five.
+        """
+        return np.random.default_rng([_SEED, 0 if self._one_test_set else split])
 
     @cached_property
     def _one_test_set(self) -> bool:
-        cells = next(iter(self.cells.values()))
-        tested = {tuple(cells[s].table.column("run_id").to_pylist()) for s in self.splits}
+        tested = {
+            tuple(self.first_cell(split).table.column("run_id").to_pylist())
+            for split in self.splits
+        }
         return len(tested) == 1 < len(self.splits)
 
     @cached_property
@@ -160,23 +193,22 @@ class Comparison:
         return interval_of(float(mine - its), draws)
 
     @cached_property
-    def test_runs(self) -> int:
-        """How many runs were tested, in all splits together."""
-        cells = next(iter(self.cells.values()))
-        tested = [cells[split].table.column("run_id").to_pylist() for split in self.splits]
+    def test_groups(self) -> int:
+        """How many groups of near-twins were tested, in all splits together."""
+        tested = [self.first_cell(s).table.column("twins").to_pylist() for s in self.splits]
         return len(set().union(*tested))
 
     def order(self, model: str, other: str) -> Literal["ahead", "behind", "not told apart"]:
-        """What may be said of two models: an order only where the runs tested show it."""
+        """What may be said of two models: an order only where what was tested shows it."""
         gap = self.difference(model, other)
-        if not gap.excludes_zero or self.test_runs < LEAST_RUNS:
+        if not gap.excludes_zero or self.test_groups < LEAST_GROUPS:
             return "not told apart"
         return "ahead" if gap.mean > 0 else "behind"
 
     def has_moved(self, model: str) -> bool:
         """Whether a model was also tested after a random group element."""
-        cells = self.cells[model]
-        return all("moved" in cells[split].table.column_names for split in self.splits)
+        cells = [cell for split in self.splits for cell in self.cells[model][split].values()]
+        return all("moved" in cell.table.column_names for cell in cells)
 
     def change_under_group(self, model: str) -> tuple[float, float]:
         """By how much τ changes under a random group element: in the mean, at most in a split."""
@@ -190,28 +222,30 @@ class Comparison:
 
     def ceiling(self, threshold: Threshold = NONE) -> float | None:
         """τ of a perfect predictor, since accuracies are known from a finite test set."""
-        size = self._examples_behind
+        size = self.examples_behind
         if size is None:
             return None
         generator = np.random.default_rng(_SEED)
-        tests = [self._accuracy(split) for split in self.splits]
+        tests = [self.accuracy(split) for split in self.splits]
         kept = [test[test >= threshold.accuracy] for test in tests]
         return float(np.mean([tau_ceiling(test, size, generator) for test in kept]))
 
     @cached_property
-    def _examples_behind(self) -> int | None:
-        return examples_behind(np.concatenate([self._accuracy(s) for s in self.splits]))
+    def examples_behind(self) -> int | None:
+        """How many examples accuracies were measured on, if they tell."""
+        return examples_behind(np.concatenate([self.accuracy(s) for s in self.splits]))
 
     def pooled(self, model: str) -> tuple[np.ndarray, np.ndarray]:
-        """Predicted and true accuracy of all test rows of all splits."""
+        """Predicted, with the first seed, and true accuracy of all test rows of all splits."""
         return (
-            np.concatenate([self._predicted(model, split, "predicted") for split in self.splits]),
-            np.concatenate([self._accuracy(split) for split in self.splits]),
+            np.concatenate([self.predicted(model, split)[0] for split in self.splits]),
+            np.concatenate([self.accuracy(split) for split in self.splits]),
         )
 
     def mean_of(self, model: str, field: str) -> float | None:
-        """The mean of a figure of the records over splits; None where it was not measured."""
-        values = [self.cells[model][split].record[field] for split in self.splits]
+        """The mean of a figure over splits and seeds; None where it was not measured."""
+        cells = [cell for split in self.splits for cell in self.cells[model][split].values()]
+        values = [cell.record[field] for cell in cells]
         return None if any(value is None for value in values) else float(np.mean(values))
 
 
@@ -219,6 +253,22 @@ def interval_of(mean: float, draws: np.ndarray) -> Interval:
     """A mean, with the middle 95 % of its resamples."""
     low, high = np.quantile(draws, [0.025, 0.975])
     return Interval(mean, float(low), float(high))
+
+
+def resampled_seeds(taus: np.ndarray, split: int) -> np.ndarray:
+    """The mean over seeds in each resample: seeds are drawn with replacement, if there are several.
+
+    Args:
+        taus: τ with each seed in each resample of the rows.
+        split: Fits of other splits have other seeds, so theirs are drawn apart.
+    """
+    seeds, draws = taus.shape[:2]
+    if seeds == 1:
+        mean: np.ndarray = taus[0]
+        return mean
+    drawn = np.random.default_rng([_SEED, split, 1]).integers(seeds, size=(seeds, draws))
+    mean = taus[drawn, np.arange(draws)].mean(axis=0)
+    return mean
 
 
 def comparisons(
@@ -240,19 +290,31 @@ def comparisons(
         threshold: Only cells trained above this threshold.
         splits: Only these splits; all if None.
     """
-    found: dict[tuple[Any, ...], dict[str, dict[int, Finished]]] = {}
+    found: dict[tuple[Any, ...], dict[str, BySplit]] = {}
     for cell in cells:
         record = cell.record
         wanted = record["model"] in models and (splits is None or record["split"] in splits)
         own = record.get("train_runs") is None and record.get("test_zoo") is None
         if wanted and own and (record["augment"], record["threshold"]) == (augment, threshold):
             key = (record["zoo"], record["track"], record["checkpoints"], record["runs"])
-            found.setdefault(key, {}).setdefault(record["model"], {})[record["split"]] = cell
+            add_cell(found.setdefault(key, {}).setdefault(record["model"], {}), cell)
     result = []
     for (zoo, track, _, runs), by_model in sorted(found.items(), key=lambda item: str(item[0])):
         ordered = {model: by_model[model] for model in models if model in by_model}
         result.append(Comparison(named_zoo(zoo, runs), track, ordered))
     return result
+
+
+def add_cell(by_split: BySplit, cell: Finished) -> None:
+    """Put a cell where its split and its seed say."""
+    by_split.setdefault(cell.record["split"], {})[cell.record["seed"]] = cell
+
+
+def shown_place(comparison: Comparison) -> tuple[int, str, str]:
+    """Where a comparison is shown: MNIST first, independent before shared starts."""
+    order = ("mnist-small", "mnist-good", "agnews-small", "digits-mini")
+    place = order.index(comparison.zoo) if comparison.zoo in order else len(order)
+    return place, comparison.zoo, comparison.track
 
 
 def named_zoo(zoo: str, runs: int | None) -> str:

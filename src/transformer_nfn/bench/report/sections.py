@@ -1,4 +1,4 @@
-"""The sections of a report that go beyond the paper: larger zoos, and other zoos."""
+"""The pages of a report that go beyond the paper: larger zoos, and other zoos."""
 
 from collections.abc import Sequence
 
@@ -10,15 +10,15 @@ from transformer_nfn.bench.report.learning import learning_table, learnings
 from transformer_nfn.bench.report.page import Page, file_name, splits_of
 
 
-def sizes_section(page: Page, cells: Sequence[Finished]) -> list[str]:
-    """τ as the zoo grows; nothing if no model was trained on two sizes."""
+def sizes_page(page: Page, cells: Sequence[Finished]) -> str | None:
+    """τ as the zoo grows; None if no model was trained on two sizes."""
     parts = []
     found = learnings(cells, list(MODELS))
     for learning in sorted(found, key=lambda one: not one.zoo.startswith("mnist")):
         whole = learning.sizes[-1]
         longest = max(learning.by_model.values(), key=lambda one: len(one.splits))
         parts += [
-            f"### {learning.zoo}, {learning.track} starts, up to {whole:,} runs",
+            f"## {learning.zoo}, {learning.track} starts, up to {whole:,} runs",
             page.command(longest, "sizes", models=learning.models),
             learning_table(learning),
             page.picture(
@@ -27,41 +27,47 @@ def sizes_section(page: Page, cells: Sequence[Finished]) -> list[str]:
                 pictures.by_size(learning),
             ),
         ]
-    return ["## More runs", _SIZES, *parts] if parts else []
+    return _page("Learning curves", _SIZES, parts)
 
 
-def across_section(page: Page, cells: Sequence[Finished]) -> list[str]:
-    """τ on other zoos; nothing if no model was tested on one."""
+def transfer_page(page: Page, cells: Sequence[Finished]) -> str | None:
+    """τ on other zoos; None if no model was tested on one."""
     parts = []
     for transfer in transfers(cells, list(MODELS)):
         whole = transfer.whole
         record = whole.record
         rows, runs = record["test_rows"], record["test_zoo_runs"]
         parts += [
-            f"### {record['zoo']}, {record['track']} starts → {record['test_zoo']}, "
+            f"## {record['zoo']}, {record['track']} starts → {record['test_zoo']}, "
             f"{record['test_track']} starts",
             f"{splits_of(whole)} {rows:,} test rows of {runs:,} runs in each.",
             page.command(whole, "across", models=whole.models),
             transfer_table(transfer),
         ]
-    return ["## Across zoos", _ACROSS, *parts] if parts else []
+    return _page("Transfer between zoos", _ACROSS, parts)
 
 
-_SIZES = """τ as a function of the zoo's size. A size of n has those of the zoo's first n runs that
-are in the training and validation sets, as if no other had been built; the test rows are the whole
-zoo's at every size, so sizes differ in nothing else. The last size is the whole zoo, as in the
-tables above. Extrapolated is τ(n) = a − b n^(−c), a at most the noise ceiling and b at least 0, by
-least squares over the points of all splits; its interval is 95 % of the curves that fit a
-bootstrap over splits and, within each, over test runs, 1,000 draws. Three numbers of a curve from
-so few sizes, and many times beyond the largest: the interval says what these curves make of the
-noise, not whether τ follows such a curve. As a trial, the curve of all sizes but the last foretells
-the last, which is known. Settings of models stay as they are, which larger zoos
-would allow to be larger; small sizes choose epochs and trees on a handful of validation runs."""
+def _page(title: str, introduction: str, parts: Sequence[str]) -> str | None:
+    return "\n\n".join([f"# {title}", introduction, *parts]) + "\n" if parts else None
 
-_ACROSS = """Trained on the training runs of one zoo, tested on all rows of another, by τ with the
-accuracies within that zoo: only the order of its nets counts. A model is there if it can read the
-other zoo's nets. No net is in both, but zoos of one grid share hyperparameters: the second column
-has only test rows whose hyperparameters (up to a weak L2) no run had that was learned from, as
-within one zoo. "Tested at home" is the same model on its own zoo's test
-runs, "trained there" the model trained on the other zoo, each from the tables above. The five
-splits share their test rows, so a resample draws the same runs in all five."""
+
+_SIZES = """τ as a function of the zoo's size; [all models at a glance](index.md). A size of n
+has those of the zoo's first n runs that are in the training and validation sets, as if no other
+had been built; the test rows are the whole zoo's at every size, so sizes differ in nothing else.
+The last size is the whole zoo, as on its own page. Extrapolated is τ(n) = a − b n^(−c), a at
+most the noise ceiling and b at least 0, by least squares over the points of all splits; its
+interval is 95 % of the curves that fit a bootstrap over splits and, within each, over tested
+configurations and seeds, 1,000 draws. Three numbers of a curve from so few sizes, and many times
+beyond the largest: the interval says what these curves make of the noise, not whether τ follows
+such a curve. As a back-test, the curve of all sizes but the last foretells the last, which is
+known. Settings of models stay as they are, which larger zoos would allow to be larger; small
+sizes choose epochs and trees on a handful of validation runs."""
+
+_ACROSS = """Trained on the training runs of one zoo, tested on all rows of another, by τ with
+the accuracies within that zoo: only the order of its nets counts. A model is there if it can
+read the other zoo's nets. No net is in both, but zoos of one grid share hyperparameters: the
+second column has only test rows whose hyperparameters (up to a weak L2) no run had that was
+learned from, as within one zoo. "Tested at home" is the same model on its own zoo's test runs,
+"trained there" the model trained on the other zoo, each from the zoos' own pages. The splits
+share their test rows, so a resample draws the same configurations in all of them. [All models at
+a glance](index.md)."""

@@ -12,7 +12,7 @@ from transformer_nfn.bench.report.published import (
     COMPONENTS_TABLE,
     published_tau,
 )
-from transformer_nfn.bench.report.scores import LEAST_RUNS, NONE, Comparison, Interval
+from transformer_nfn.bench.report.scores import Comparison, Interval
 
 
 def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
@@ -40,35 +40,14 @@ def main_table(comparison: Comparison, task: str) -> str:
             place = ranked[bound.name].index(model)
             cells.append(f"**{text}**" if place == 0 else f"*{text}*" if place == 1 else text)
         if published:
-            figures = [published_tau(task, model, name) for name in paper]
-            cells.append(" / ".join(_figure(figure) for figure in figures if figure is not None))
+            taus = [published_tau(task, model, name) for name in paper]
+            cells.append(" / ".join(figure(tau) for tau in taus if tau is not None))
         rows.append(cells)
-    ceilings = [_figure(comparison.ceiling(bound)) for bound in bounds]
+    ceilings = [figure(comparison.ceiling(bound)) for bound in bounds]
     rows.append(["noise ceiling", *ceilings, *([""] * published)])
     header = ["model", *(_column(bound.name, bound.accuracy) for bound in bounds)]
     names = ["all rows", *paper[1:]]
     return table(header + [f"paper: {' / '.join(names)}"] * published, rows)
-
-
-def overview_table(comparisons: Sequence[Comparison]) -> str:
-    """All models and zoos at a glance, no threshold: the best of a zoo bold, the second italic.
-
-    In the order of the first zoo, then those that it does not have.
-    """
-    ranked = [comparison.ranking() for comparison in comparisons]
-    order = list(dict.fromkeys(model for ranking in ranked for model in ranking))
-    rows = []
-    for model in order:
-        cells = [f"{MODELS[model].title}: {MODELS[model].what}"]
-        for comparison, ranking in zip(comparisons, ranked, strict=True):
-            if model not in ranking:
-                cells.append("")
-                continue
-            text, place = f"{comparison.tau(model).mean:.3f}", ranking.index(model)
-            cells.append(f"**{text}**" if place == 0 else f"*{text}*" if place == 1 else text)
-        rows.append(cells)
-    rows.append(["noise ceiling", *(_figure(comparison.ceiling()) for comparison in comparisons)])
-    return table(["model", *(f"{c.zoo}, {c.track} starts" for c in comparisons)], rows)
 
 
 def differences_table(comparison: Comparison) -> str:
@@ -166,7 +145,7 @@ def tracks_table(independent: Comparison, shared: Comparison, task: str) -> str:
                 shown(mine),
                 shown(theirs),
                 f"{theirs.mean - mine.mean:+.3f}",
-                _figure(published_tau(task, model, "none")),
+                figure(published_tau(task, model, "none")),
             ]
         )
     header = ["model", "independent starts", "shared start", "gained by the shared start"]
@@ -186,7 +165,7 @@ def variants_table(comparison: Comparison, experiment: str, task: str) -> str:
             [
                 title,
                 shown(comparison.tau(model)),
-                _figure(known.get(model)),
+                figure(known.get(model)),
                 "" if parameters is None else f"{parameters:,.0f}",
                 f"{comparison.mean_of(model, 'fit_seconds'):.0f}",
             ]
@@ -220,7 +199,7 @@ def retrained_table(original: Comparison, by_threshold: Mapping[float, Compariso
         cells = [MODELS[model].title]
         for accuracy, again in by_threshold.items():
             once = original.by_split(model, Threshold("", accuracy))
-            shown_again = _figure(again.tau(model).mean if model in again.models else None)
+            shown_again = figure(again.tau(model).mean if model in again.models else None)
             cells.append(f"{np.mean([once[place] for place in places]):.3f} → {shown_again}")
         rows.append(cells)
     tested = [f"{one.mean_of(one.models[0], 'test_rows'):.0f}" for one in by_threshold.values()]
@@ -234,34 +213,10 @@ def _column(name: str, accuracy: float) -> str:
     return name if name.startswith("≥") else f"{name} (≥ {100 * accuracy:.1f} %)"
 
 
-def _figure(value: float | None) -> str:
+def figure(value: float | None) -> str:
+    """A figure of a table; nothing where there is none."""
     return "" if value is None else f"{value:.3f}"
 
 
 def _megabytes(value: float | None) -> str:
     return "" if value is None else f"{value / 1e6:,.0f}"
-
-
-def winners(comparison: Comparison) -> str:
-    """In one sentence who wins, as far as the runs tested can tell."""
-    best, *others = comparison.ranking()
-    tied = [other for other in others if comparison.order(best, other) != "ahead"]
-    sentence = (
-        f"**{comparison.zoo}, {comparison.track} starts**: {MODELS[best].title} with τ "
-        f"{shown(comparison.tau(best))}"
-    )
-    if tied:
-        named = ", ".join(MODELS[other].title for other in tied)
-        sentence += f", not told apart on this zoo from {named}"
-        if comparison.test_runs < LEAST_RUNS:
-            sentence += f" ({comparison.test_runs} test runs, {LEAST_RUNS} are needed)"
-    elif others:
-        sentence += ", ahead of all others"
-    if best != "nfn" and "nfn" in comparison.models and "nfn" not in tied:
-        place = comparison.ranking(NONE).index("nfn") + 1
-        gap = comparison.difference(best, "nfn")
-        sentence += (
-            f"; Transformer-NFN has place {place} of {len(comparison.models)} with "
-            f"{comparison.tau('nfn').mean:.3f}, behind by {shown(gap)}"
-        )
-    return sentence + "."

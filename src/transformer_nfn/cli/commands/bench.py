@@ -12,6 +12,7 @@ from transformer_nfn.cli.commands.benchoptions import (
     Models,
     Out,
     Runs,
+    Seeds,
     Splits,
     TestZoo,
     Zoos,
@@ -31,6 +32,7 @@ def _cells(
     zoos: list[str],
     models: str | None,
     splits: int,
+    seeds: int,
     experiment: Any,
     checkpoints: Any,
     runs: int | None,
@@ -48,6 +50,7 @@ def _cells(
             zoo,
             models=chosen,
             splits=range(splits),
+            seeds=range(seeds),
             checkpoints=checkpoints,
             runs=runs,
             test_zoo=test_zoo,
@@ -88,6 +91,7 @@ def plan(
     out: Out = Path("bench"),
     models: Models = None,
     splits: Splits = 5,
+    seeds: Seeds = 1,
     experiment: ExperimentName = "main",
     checkpoints: Checkpoints = "epochs",
     runs: Runs = None,
@@ -101,7 +105,7 @@ def plan(
 
     Example: tnfn bench plan --zoo digits-mini --splits 5 --cpus 2
     """
-    chosen = _cells(zoo, models, splits, experiment, checkpoints, runs, test_zoo)
+    chosen = _cells(zoo, models, splits, seeds, experiment, checkpoints, runs, test_zoo)
     from transformer_nfn.bench import Bench, estimate_seconds
 
     bench = Bench(chosen, out)
@@ -134,6 +138,7 @@ def run(
     out: Out,
     models: Models = None,
     splits: Splits = 5,
+    seeds: Seeds = 1,
     experiment: ExperimentName = "main",
     checkpoints: Checkpoints = "epochs",
     runs: Runs = None,
@@ -156,7 +161,7 @@ def run(
     """
     if report:
         check_package("matplotlib", "the report", "bench")
-    chosen = _cells(zoo, models, splits, experiment, checkpoints, runs, test_zoo)
+    chosen = _cells(zoo, models, splits, seeds, experiment, checkpoints, runs, test_zoo)
     from rich.console import Console
 
     from transformer_nfn.bench import Bench, write_report

@@ -15,6 +15,9 @@ Models = Annotated[
     ),
 ]
 Splits = Annotated[int, typer.Option(min=1, max=5, help="How many of the five splits.")]
+Seeds = Annotated[
+    int, typer.Option(min=1, help="Fits of each model in each split, which differ in their seed.")
+]
 ExperimentName = Annotated[
     Literal[
         "main", "components", "channels", "ranks", "augmentation", "thresholds", "sizes", "across"

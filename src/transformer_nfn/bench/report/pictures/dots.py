@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from transformer_nfn.bench.models.registry import model_named
+from transformer_nfn.bench.models.registry import TIERS, model_named
 from transformer_nfn.bench.report.pictures.style import (
     GREY,
     SMALL,
@@ -29,9 +29,10 @@ _BAND = "#f7ede4"  # behind the paper's model
 
 
 def tracks(comparisons: Sequence[Comparison]) -> bytes:
-    """τ of each model with its 95 % interval, a panel for each zoo and track.
+    """τ of each model with its 95 % interval, tier by tier, a panel for each zoo and track.
 
-    Rows are sorted by the first panel; a model that was not tested in a panel has a dash there.
+    Within a tier rows are sorted by the first panel; a model that was not tested in a panel has a
+    dash there.
 
     Raises:
         BenchError: If there is nothing to show, or matplotlib is missing.
@@ -42,14 +43,18 @@ def tracks(comparisons: Sequence[Comparison]) -> bytes:
     models = sorted_models(
         [{model: interval.mean for model, interval in panel.items()} for panel in taus]
     )
-    rows = {model: float(row) for row, model in enumerate(models)}
+    rows, headers, place = _grouped(
+        {tier: [model for model in models if model_named(model).tier == tier] for tier in TIERS}
+    )
     limits = tau_limits(
         [value for panel in taus for interval in panel.values() for value in interval]
         + [ceiling for ceiling in ceilings if ceiling is not None]
     )
 
     def draw(figure: Any) -> None:
-        grid = _dot_axes(figure, panels, rows, {}, limits, above=ceilings != [None] * len(panels))
+        grid = _dot_axes(
+            figure, panels, rows, headers, limits, above=ceilings != [None] * len(panels)
+        )
         for axes, panel, ceiling in zip(grid, taus, ceilings, strict=False):
             for model, row in rows.items():
                 if model not in panel:
@@ -76,7 +81,7 @@ def tracks(comparisons: Sequence[Comparison]) -> bytes:
         interval_line = ({"color": GREY, "linewidth": 2.2}, "95 % interval")
         origin_legend(figure, models, shapes=True, more=[interval_line])
 
-    return drawn_png(*_dot_size(panels, len(rows) + 1.0), draw)
+    return drawn_png(*_dot_size(panels, place + 1.0), draw)
 
 
 def robustness(comparisons: Sequence[Comparison]) -> bytes:
@@ -98,15 +103,12 @@ def robustness(comparisons: Sequence[Comparison]) -> bytes:
         for panel, chosen in zip(panels, moved, strict=True)
     ]
     models = sorted_models(before)
-    rows: dict[str, float] = {}
-    headers: dict[float, str] = {}
-    place = 0.0
-    for invariant, header in ((True, "invariant by construction"), (False, "not invariant")):
-        group = [model for model in models if model_named(model).invariant == invariant]
-        if group:
-            headers[place] = header
-            rows |= {model: place + 1 + number for number, model in enumerate(group)}
-            place += len(group) + 1.4
+    rows, headers, place = _grouped(
+        {
+            "invariant by construction": [m for m in models if model_named(m).invariant],
+            "not invariant": [m for m in models if not model_named(m).invariant],
+        }
+    )
     limits = tau_limits([tau for panel in before + after for tau in panel.values()])
 
     def draw(figure: Any) -> None:
@@ -146,6 +148,21 @@ def robustness(comparisons: Sequence[Comparison]) -> bytes:
         )
 
     return drawn_png(*_dot_size(panels, place), draw)
+
+
+def _grouped(
+    groups: Mapping[str, Sequence[str]],
+) -> tuple[dict[str, float], dict[float, str], float]:
+    """The rows of models in groups, those of the groups' names above them, and their number."""
+    rows: dict[str, float] = {}
+    headers: dict[float, str] = {}
+    place = 0.0
+    for header, group in groups.items():
+        if group:
+            headers[place] = header
+            rows |= {model: place + 1 + number for number, model in enumerate(group)}
+            place += len(group) + 1.4
+    return rows, headers, place
 
 
 def _dot_size(panels: Sequence[Comparison], rows: float) -> tuple[float, float]:

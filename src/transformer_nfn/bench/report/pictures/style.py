@@ -11,7 +11,7 @@ import numpy as np
 from transformer_nfn.bench.errors import BenchError
 from transformer_nfn.bench.models.registry import model_named
 from transformer_nfn.bench.protocol.loading import Threshold
-from transformer_nfn.bench.report.scores import Comparison
+from transformer_nfn.bench.report.scores import Comparison, shown_place
 from transformer_nfn.escaping import for_picture
 
 WIDTH = 10.5  # inches
@@ -53,6 +53,7 @@ class Look(NamedTuple):
 LOOKS = {
     "published": Look("the paper's model", "#d55e00", "D"),
     "baseline": Look("its baselines", "#0072b2", "o"),
+    "rival": Look("rivals of the field", "#cc79a7", "X"),
     "control": Look("controls", "#4d4d4d", "s"),
     "ours": Look("ours", "#009e73", "P"),
     "variant": Look("variants of its model", "#882255", "^"),
@@ -61,7 +62,7 @@ LOOKS = {
 
 
 def sorted_panels(comparisons: Sequence[Comparison]) -> list[Comparison]:
-    """The comparisons in the order shown: MNIST first, independent before shared starts.
+    """The comparisons in the order shown, see `shown_place`.
 
     Raises:
         BenchError: If there are none, or one without a split that all its models have.
@@ -73,9 +74,7 @@ def sorted_panels(comparisons: Sequence[Comparison]) -> list[Comparison]:
             raise BenchError(
                 f"{comparison.zoo}, {comparison.track}: its models have no finished split in common"
             )
-    return sorted(
-        comparisons, key=lambda one: (not one.zoo.startswith("mnist"), one.zoo, one.track)
-    )
+    return sorted(comparisons, key=shown_place)
 
 
 def panel_grid(panels: int, most: int) -> tuple[int, int]:

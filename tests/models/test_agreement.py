@@ -11,16 +11,16 @@ from tests.models.checks import assert_gradients_reach
 from tests.nets import PAPER_SPEC, paper_nets
 from tests.strategies import generator
 from transformer_nfn.group import random_element, relative_error
-from transformer_nfn.models import Exam, ExamConfig, load_model, save_model
-from transformer_nfn.models.sheet import answer_sheet
+from transformer_nfn.models import AgreementConfig, AgreementProbes, load_model, save_model
+from transformer_nfn.models.responses import response_features
 from transformer_nfn.space import NetBatch, ShapeError, WeightBatch, apply_net
 
 NET = paper_nets(3)
 
 
-def exam(net: NetBatch = NET, eps: float = 0.0, **settings: Any) -> Exam:
-    config = ExamConfig.of(net, tokens=5, eps=eps, **{"questions": 7, "seed": 0, **settings})
-    return Exam(config).double().eval()
+def probes(net: NetBatch = NET, eps: float = 0.0, **settings: Any) -> AgreementProbes:
+    config = AgreementConfig.of(net, tokens=5, eps=eps, **{"probes": 7, "seed": 0, **settings})
+    return AgreementProbes(config).double().eval()
 
 
 def full_group(net: NetBatch) -> NetBatch:
@@ -49,11 +49,11 @@ def full_group(net: NetBatch) -> NetBatch:
 
 
 def differs(one: NetBatch, other: NetBatch) -> tuple[float, float]:
-    """How far the grades of two batches are apart, and their sheets."""
+    """How far the agreement of two batches is apart, and their responses."""
     with torch.no_grad():
         return (
-            relative_error(exam()(one), exam()(other)),
-            relative_error(exam().sheet(one), exam().sheet(other)),
+            relative_error(probes()(one), probes()(other)),
+            relative_error(probes().responses(one), probes().responses(other)),
         )
 
 
@@ -82,23 +82,23 @@ def test_exchanging_the_values_of_two_heads_changes_it() -> None:
     assert min(differs(moved, NET)) > 1e-3
 
 
-def test_the_grade_is_the_mean_agreement_with_the_key() -> None:
-    m = exam(noises=())
-    m.set_key(lambda rows: select(NET, rows), torch.tensor([0, 2]))
+def test_the_prediction_is_the_mean_agreement_with_the_consensus() -> None:
+    m = probes(noises=())
+    m.set_consensus(lambda rows: select(NET, rows), torch.tensor([0, 2]))
     with torch.no_grad():
-        said = torch.stack([apply_net(NET, paper, 0.0).softmax(-1) for paper in m.papers()], 1)
-        key = (said[0] + said[2]) / 2
-        torch.testing.assert_close(m.key, key)
-        share = (said * key).sum(-1).mean((1, 2))
+        said = torch.stack([apply_net(NET, some, 0.0).softmax(-1) for some in m.probe_sets()], 1)
+        consensus = (said[0] + said[2]) / 2
+        torch.testing.assert_close(m.consensus, consensus)
+        share = (said * consensus).sum(-1).mean((1, 2))
         assert relative_error(m(NET), torch.log(share / (1 - share))) < 1e-12
-    assert_gradients_reach(exam(), NET)
+    assert_gradients_reach(probes(), NET)
 
 
-def test_papers_are_the_questions_noise_blends_and_collages() -> None:
-    m = exam(noises=(2.0,))
+def test_probe_sets_are_the_probes_noise_blends_and_collages() -> None:
+    m = probes(noises=(2.0,))
     with torch.no_grad():
-        plain, noisy, blend, collage = m.papers()
-        q = m.questions
+        plain, noisy, blend, collage = m.probe_sets()
+        q = m.probes
         assert torch.equal(plain, q)
         torch.testing.assert_close(noisy - q, 2 * q.std(correction=0) * m.noise[0])
         torch.testing.assert_close(blend[3], (q[3] + q[m.partner[0, 3]]) / 2)
@@ -111,38 +111,40 @@ def one_hot(right: Tensor) -> Tensor:
     return torch.nn.functional.one_hot(right, 3).double()
 
 
-def test_a_sheet_counts_right_answers() -> None:
+def test_responses_count_right_answers() -> None:
     right = torch.tensor([0, 1, 2, 0])
     sure = torch.full((2, 4, 3), -20.0, dtype=torch.float64)
-    for question in range(4):
-        sure[0, question, right[question]] = 20.0  # all right
-        sure[1, question, 1] = 20.0  # says 1 whatever is asked: one of four right
-    sheet = answer_sheet(sure.log_softmax(-1), one_hot(right))
-    torch.testing.assert_close(sheet[:, 1], torch.tensor([1.0, 0.25], dtype=torch.float64))
-    per_class = sheet[:, -11:-8]  # shares of right answers of the classes, sorted
+    for probe in range(4):
+        sure[0, probe, right[probe]] = 20.0  # all right
+        sure[1, probe, 1] = 20.0  # says 1 to every probe: one of four right
+    found = response_features(sure.log_softmax(-1), one_hot(right))
+    torch.testing.assert_close(found[:, 1], torch.tensor([1.0, 0.25], dtype=torch.float64))
+    per_class = found[:, -11:-8]  # shares of right answers of the classes, sorted
     assert per_class.tolist() == [[1, 1, 1], [0, 0, 1]]
 
 
-def test_a_sheet_does_not_depend_on_the_order_of_questions_and_classes() -> None:
-    answers, key = normal(2, 8, 3).log_softmax(-1), normal(8, 3).softmax(-1)
-    sheet = answer_sheet(answers, key)
+def test_responses_do_not_depend_on_the_order_of_probes_and_classes() -> None:
+    answers, consensus = normal(2, 8, 3).log_softmax(-1), normal(8, 3).softmax(-1)
+    found = response_features(answers, consensus)
     order = torch.tensor([2, 0, 3, 1, 7, 6, 5, 4])
-    torch.testing.assert_close(answer_sheet(answers[:, order], key[order]), sheet)
+    torch.testing.assert_close(response_features(answers[:, order], consensus[order]), found)
     names = torch.tensor([1, 2, 0])
-    torch.testing.assert_close(answer_sheet(answers[:, :, names], key[:, names]), sheet)
+    torch.testing.assert_close(response_features(answers[:, :, names], consensus[:, names]), found)
 
 
-def test_the_first_group_of_a_sheet_are_the_questions_where_the_key_is_sure() -> None:
-    key = torch.tensor([[0.5, 0.5, 0.0]] * 3 + [[1.0, 0.0, 0.0]], dtype=torch.float64)
+def test_the_first_group_of_responses_is_where_the_consensus_is_sure() -> None:
+    consensus = torch.tensor([[0.5, 0.5, 0.0]] * 3 + [[1.0, 0.0, 0.0]], dtype=torch.float64)
     answers = torch.tensor([[[0.9, 0.1, 0.0]] * 3 + [[0.0, 0.2, 0.8]]], dtype=torch.float64)
-    right, agreement = answer_sheet(answers.clamp_min(1e-9).log(), key)[0, -8:-6].tolist()
+    right, agreement = response_features(answers.clamp_min(1e-9).log(), consensus)[
+        0, -8:-6
+    ].tolist()
     assert right == 0
     assert agreement < 1e-6
 
 
 def test_agreement_makes_good_networks_right() -> None:
     net = paper_nets(10)
-    m = exam(net, questions=10)
+    m = probes(net, probes=10)
     with torch.no_grad():
         before = m(net).sigmoid().mean()
     m.agree(lambda rows: select(net, rows), torch.arange(10), steps=30)
@@ -160,17 +162,17 @@ def select(net: NetBatch, rows: Tensor) -> NetBatch:
 
 
 def test_it_is_saved_and_loaded(tmp_path: Path) -> None:
-    m = Exam(ExamConfig.of(NET, tokens=5, questions=4))
+    m = AgreementProbes(AgreementConfig.of(NET, tokens=5, probes=4))
     save_model(m, tmp_path / "m.safetensors")
     again = load_model(tmp_path / "m.safetensors")
-    assert isinstance(again, Exam)
+    assert isinstance(again, AgreementProbes)
     assert again.config == m.config
-    assert torch.equal(again.questions, m.questions)
+    assert torch.equal(again.probes, m.probes)
 
 
 def test_other_networks_are_refused() -> None:
     with pytest.raises(ShapeError, match="have no classifier"):
-        ExamConfig.of(NetBatch(NET.blocks), tokens=5)
+        AgreementConfig.of(NetBatch(NET.blocks), tokens=5)
     three = {**NET.classifier, "weight2": normal(3, 32, 3), "bias2": normal(3, 3)}
     with pytest.raises(ShapeError, match="10 classes, these networks 3"):
-        exam()(NetBatch(NET.blocks, NET.embedding, three))
+        probes()(NetBatch(NET.blocks, NET.embedding, three))

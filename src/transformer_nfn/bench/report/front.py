@@ -1,0 +1,71 @@
+"""The one page of a benchmark: a picture, a table, who is first, and the commands."""
+
+from collections.abc import Sequence
+
+from transformer_nfn.bench.report import pictures
+from transformer_nfn.bench.report.page import Page, run_command
+from transformer_nfn.bench.report.scores import LEAST_GROUPS, Comparison
+from transformer_nfn.bench.report.tiers import overview_table, tier_sentences
+
+
+def front_page(
+    page: Page, comparisons: Sequence[Comparison], notes: str, left_out: str, details: Sequence[str]
+) -> str:
+    """The page in Markdown; its picture is drawn.
+
+    Args:
+        page: Where pictures go.
+        comparisons: One for each zoo and track.
+        notes: What a person has to say, with its figures filled in.
+        left_out: Which cells are not shown.
+        details: Links to pages of other experiments.
+    """
+    parts = [_TITLE]
+    if comparisons:
+        parts += [
+            _INTRODUCTION,
+            page.picture("tracks.png", "τ of all models by tier", pictures.tracks(comparisons)),
+            overview_table(comparisons),
+            "## Who is first",
+            "\n".join(f"- {sentence}" for sentence in tier_sentences(comparisons)),
+            _CLAIMS,
+        ]
+    parts += [notes] if notes else []
+    parts += ["## What this does not show", _LIMITS]
+    parts += [left_out] if left_out else []
+    if comparisons:
+        parts += ["## Commands", _commands(page, comparisons)]
+    found = [*details, "`results.json` (a record for each cell)"]
+    parts.append(f"More: {', '.join(found)}.")
+    return "\n\n".join(parts) + "\n"
+
+
+def _commands(page: Page, comparisons: Sequence[Comparison]) -> str:
+    """One run for all zoos that are run alike, and the report."""
+    alike: dict[str, list[str]] = {}
+    for comparison in comparisons:
+        folder = comparison.record["folder"]
+        alike.setdefault(run_command("ZOOS", comparison, page.out), []).append(folder)
+    lines = [
+        command.replace("ZOOS", " --zoo ".join(dict.fromkeys(folders)))
+        for command, folders in alike.items()
+    ]
+    lines.append(f"tnfn bench report {page.out} --to report")
+    return "```sh\n" + "\n".join(lines) + "\n```"
+
+
+_TITLE = "# Predicting accuracy from weights"
+
+_INTRODUCTION = """How well does a model order small trained transformers by their test accuracy?
+The figure is Kendall's τ on runs that it has not seen: 1 is a perfect order, 0 is chance. Models
+are compared within a tier: what they are given. "Independent" is a seed for each run, "shared"
+one start for all, as in the paper. Bold is the first of a tier; the noise ceiling is τ of a
+perfect predictor. Each column's page has intervals, costs, and the command that builds its zoo."""
+
+_CLAIMS = f""""Ahead" means that the 95 % interval of the paired difference excludes 0, and is
+not said of fewer than {LEAST_GROUPS} configurations."""
+
+_LIMITS = """τ is of orders within one zoo: nothing is said of other shapes and tasks, nor of
+pretrained models. Much of it tells nets that learned from nets that did not; each column's page
+shows what is left among good nets, and among runs of one configuration. Intervals cover other
+runs and seeds of the same zoo, and each is of one pair, whatever the number of models."""

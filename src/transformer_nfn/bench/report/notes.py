@@ -1,0 +1,109 @@
+"""Notes of a person, with figures that the report fills in: none is typed, so none is stale."""
+
+import re
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from transformer_nfn.bench.errors import BenchError
+from transformer_nfn.bench.models.registry import MODELS, TIERS
+from transformer_nfn.bench.report.scores import Comparison
+from transformer_nfn.bench.report.tables import figure, shown
+from transformer_nfn.bench.report.tiers import in_tier
+from transformer_nfn.bench.report.within import tau_within
+
+#: `{tau:mnist-small/independent/nfn}`: what is asked for, of which zoo and track, of what there.
+_PLACEHOLDER = re.compile(r"\{([a-z]+):([^{}\n]*)\}")
+
+
+def read_notes(path: Path) -> str:
+    """The text of a notes file.
+
+    Raises:
+        BenchError: If it is no text.
+    """
+    try:
+        return path.read_text(encoding="utf-8").strip()
+    except (OSError, UnicodeDecodeError) as error:
+        raise BenchError(f"{path} is no Markdown file that can be read: {error}") from None
+
+
+def filled(notes: str, comparisons: Sequence[Comparison]) -> str:
+    """Notes with every placeholder replaced by its figure.
+
+    Args:
+        notes: Markdown. `{tau:ZOO/TRACK/MODEL}` is a model's τ, `interval` adds its interval,
+            `moved` is τ after a random group element, `within` τ within a configuration, `place`
+            the place in its tier; `{gap:ZOO/TRACK/MODEL/OTHER}` is the difference of two and
+            `order` says in words what may be said of it; `{first:ZOO/TRACK/TIER}` is the first of a
+            tier and `{ceiling:ZOO/TRACK}` the noise ceiling.
+        comparisons: What there is.
+
+    Raises:
+        BenchError: If a placeholder asks for what there is not; it is named.
+    """
+    known = {f"{one.zoo}/{one.track}": one for one in comparisons}
+
+    def fill(found: re.Match[str]) -> str:
+        parts = found[2].split("/")
+        comparison, names = known.get("/".join(parts[:2])), parts[2:]
+        count, say = _KINDS.get(found[1], (None, None))
+        said = None
+        if comparison and say and len(names) == count and _are_there(comparison, found[1], names):
+            said = say(comparison, *names)
+        if said is None:
+            zoos = ", ".join(known) or "no zoo"
+            raise BenchError(
+                f"the notes ask for {found[0]}, which is unknown: there are {', '.join(_KINDS)} of "
+                f"{zoos}, and of models that were tested there"
+            )
+        return said
+
+    return _PLACEHOLDER.sub(fill, notes)
+
+
+def _are_there(comparison: Comparison, kind: str, names: Sequence[str]) -> bool:
+    there = list(TIERS) if kind == "first" else comparison.models
+    return all(name in there for name in names)
+
+
+def _first(comparison: Comparison, tier: str) -> str | None:
+    models = [model for one in TIERS if one == tier for model in in_tier(comparison, one)]
+    return MODELS[models[0]].title if models else None
+
+
+def _place(comparison: Comparison, model: str) -> str:
+    ranked = in_tier(comparison, MODELS[model].tier)
+    return f"{ranked.index(model) + 1} of {len(ranked)}"
+
+
+def _gap(comparison: Comparison, model: str, other: str) -> str:
+    gap = comparison.difference(model, other)
+    return f"{gap.mean:+.3f} [{gap.low:+.2f}, {gap.high:+.2f}]"
+
+
+def _order(comparison: Comparison, model: str, other: str) -> str:
+    order = comparison.order(model, other)
+    return {"ahead": "ahead of", "behind": "behind"}.get(order, "not told apart from")
+
+
+def _within(comparison: Comparison, model: str) -> str | None:
+    tau = tau_within(comparison, model)
+    return None if tau is None else f"{tau.mean:.3f}"
+
+
+def _moved(one: Comparison, model: str) -> str | None:
+    return f"{one.tau(model, column='moved').mean:.3f}" if one.has_moved(model) else None
+
+
+#: How many names each takes after zoo and track, and what it says; None if that is not known.
+_KINDS: dict[str, tuple[int, Callable[..., str | None]]] = {
+    "tau": (1, lambda one, model: f"{one.tau(model).mean:.3f}"),
+    "interval": (1, lambda one, model: shown(one.tau(model))),
+    "moved": (1, _moved),
+    "within": (1, _within),
+    "place": (1, _place),
+    "gap": (2, _gap),
+    "order": (2, _order),
+    "first": (1, _first),
+    "ceiling": (0, lambda one: figure(one.ceiling()) or None),
+}

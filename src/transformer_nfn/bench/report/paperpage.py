@@ -1,0 +1,125 @@
+"""The page of the paper's other tables: tracks, components, channels, augmentation, thresholds."""
+
+from collections.abc import Sequence
+
+from transformer_nfn.bench.models.registry import main_models
+from transformer_nfn.bench.protocol.computing import Finished
+from transformer_nfn.bench.protocol.experiments import BOUNDS, CHANNELS, COMPONENTS, RANKS
+from transformer_nfn.bench.report import pictures, tables
+from transformer_nfn.bench.report.page import Page, file_name, splits_of
+from transformer_nfn.bench.report.scores import Comparison, comparisons
+
+
+def paper_page(page: Page, cells: Sequence[Finished], main: Sequence[Comparison]) -> str | None:
+    """The page in Markdown, its pictures drawn; None if none of these experiments was run."""
+    parts = [
+        *_both_tracks(main),
+        *_variants(page, cells, "Components", COMPONENTS, "components"),
+        *_variants(page, cells, "Channels", CHANNELS, "channels"),
+        *_variants(page, cells, "Ranks", RANKS, "ranks"),
+        *_augmentation(page, cells),
+        *_retrained(page, cells),
+    ]
+    if not parts:
+        return None
+    return "\n\n".join(["# The paper's other tables", _INTRODUCTION, *parts]) + "\n"
+
+
+def _both_tracks(main: Sequence[Comparison]) -> list[str]:
+    parts = []
+    by_zoo: dict[str, dict[str, Comparison]] = {}
+    for comparison in main:
+        by_zoo.setdefault(comparison.zoo, {})[comparison.track] = comparison
+    for zoo, by_track in by_zoo.items():
+        if set(by_track) == {"independent", "shared"}:
+            one, other = by_track["independent"], by_track["shared"]
+            parts += [f"### {zoo}", tables.tracks_table(one, other, one.record["task"])]
+    return ["## Both tracks side by side", _TRACKS, *parts] if parts else []
+
+
+def _variants(
+    page: Page, cells: Sequence[Finished], title: str, models: tuple[str, ...], experiment: str
+) -> list[str]:
+    parts = []
+    for comparison in comparisons(cells, models):
+        if len(comparison.models) > 1 and comparison.splits:
+            parts += [
+                f"### {comparison.zoo}, {comparison.track} starts, {experiment}",
+                splits_of(comparison),
+                page.command(comparison, experiment),
+                tables.variants_table(comparison, experiment, comparison.record["task"]),
+            ]
+    return [f"## {title}", *parts] if parts else []
+
+
+def _augmentation(page: Page, cells: Sequence[Finished]) -> list[str]:
+    found: dict[tuple[str, str], dict[str, Comparison]] = {}
+    models = [*main_models(), "nfn-balanced"]
+    for bound in BOUNDS:
+        for one in comparisons(cells, models, augment=bound):
+            if one.splits:
+                found.setdefault((one.zoo, one.track), {})[f"±{bound:g}"] = one
+    parts = []
+    for (zoo, track), by_bound in found.items():
+        last = next(reversed(by_bound.values()))
+        original = [
+            one
+            for one in comparisons(cells, last.models, splits=last.splits)
+            if (one.zoo, one.track) == (zoo, track)
+        ]
+        whole = {"original": original[0], **by_bound} if original else by_bound
+        parts += [
+            f"### {zoo}, {track} starts, augmented",
+            splits_of(last),
+            page.command(last, "main", "augmentation"),
+            tables.augmentation_table(whole, last.record["task"]),
+            page.picture(
+                f"augmentation-{file_name(zoo, track)}.png",
+                "τ under augmentation",
+                pictures.augmentation(whole),
+            ),
+        ]
+    return ["## Augmentation by the group", _AUGMENTATION, *parts] if parts else []
+
+
+def _retrained(page: Page, cells: Sequence[Finished]) -> list[str]:
+    bounds = sorted({c.record["threshold"] for c in cells if c.record["threshold"] is not None})
+    models = main_models()
+    again = {bound: comparisons(cells, models, threshold=bound) for bound in bounds}
+    parts = []
+    for original in comparisons(cells, models):
+        by_threshold = {
+            bound: one
+            for bound, ones in again.items()
+            for one in ones
+            if (one.zoo, one.track) == (original.zoo, original.track)
+            and one.splits
+            and set(one.splits) <= set(original.splits)
+        }
+        if by_threshold:
+            last = next(iter(by_threshold.values()))
+            parts += [
+                f"### {original.zoo}, {original.track} starts, trained again",
+                splits_of(last),
+                page.command(last, "thresholds"),
+                tables.retrained_table(original, by_threshold),
+            ]
+    return ["## Training again above each threshold", _RETRAINED, *parts] if parts else []
+
+
+_INTRODUCTION = """What the paper compares beside its main table; [the models at a
+glance](index.md). Its figures stand beside ours where the same cell exists; its zoos have 16,000
+runs, all from one seed, and its splits are random over checkpoints. In brackets are 95 %
+intervals by a bootstrap over configurations, and over seeds where there are several."""
+
+_TRACKS = """In the shared track all runs start from one seed, as in the paper's zoo: the nets
+are then points in one common system of coordinates, and a model may read single weights. In the
+independent track every run has its own seed, as checkpoints in the world have. Hyperparameters
+alone, without any weight, show how much of τ is known before a weight is read."""
+
+_AUGMENTATION = """As in the paper: training, validation and test set hold every net twice, as it
+is and moved by the group, with entries of M and N uniform in [-1, 1], [-10, 10] or [-100, 100].
+Such matrices are badly conditioned; "balanced" reads heads in their balanced form."""
+
+_RETRAINED = """The paper trains every model again for each threshold. τ of the model trained
+once → τ of the model that was trained on rows above the threshold only, same test rows."""

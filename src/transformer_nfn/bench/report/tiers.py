@@ -1,0 +1,99 @@
+"""Models in tiers, by what they are given: figures at a glance, and who is first in each."""
+
+from collections.abc import Sequence
+
+from transformer_nfn.bench.models.registry import MODELS, TIERS, Tier
+from transformer_nfn.bench.report.page import file_name
+from transformer_nfn.bench.report.scores import Comparison
+from transformer_nfn.bench.report.tables import figure
+
+
+def in_tier(comparison: Comparison, tier: Tier) -> list[str]:
+    """The models of a tier, the best first."""
+    return [model for model in comparison.ranking() if MODELS[model].tier == tier]
+
+
+def column_name(comparison: Comparison) -> str:
+    """What a comparison is called where many stand side by side."""
+    return f"{comparison.zoo}, {comparison.track}"
+
+
+def overview_table(comparisons: Sequence[Comparison]) -> str:
+    """τ of all models on all zoos, tier by tier, the first of each tier bold; the noise ceiling.
+
+    Within a tier in the order of the first zoo, then those that it does not have.
+    """
+    header = ["model", *(_linked(one) for one in comparisons)]
+    rows = [header, ["---"] * len(header)]
+    for tier, what in TIERS.items():
+        ranked = [in_tier(comparison, tier) for comparison in comparisons]
+        models = list(dict.fromkeys(model for ranking in ranked for model in ranking))
+        if models:
+            rows.append([f"*{what}*", *[""] * len(comparisons)])
+        for model in models:
+            cells = [MODELS[model].title + " (ours)" * _is_ours(model)]
+            for comparison, ranking in zip(comparisons, ranked, strict=True):
+                text = figure(comparison.tau(model).mean) if model in ranking else ""
+                cells.append(f"**{text}**" if ranking[:1] == [model] else text)
+            rows.append(cells)
+    rows.append(["*noise ceiling*", *(figure(one.ceiling()) for one in comparisons)])
+    return "\n".join(f"|{'|'.join(row)}|" for row in rows)  # no spaces: they are no words
+
+
+def _linked(comparison: Comparison) -> str:
+    page = f"{file_name(comparison.zoo, comparison.track)}.md"
+    return f"[{column_name(comparison)}]({page})"
+
+
+def tier_sentences(comparisons: Sequence[Comparison]) -> list[str]:
+    """For each tier in one sentence who is first on which zoo, and whether it is ours."""
+    sentences = []
+    for tier, what in TIERS.items():
+        found: dict[tuple[str, str], list[Comparison]] = {}
+        for comparison in comparisons:
+            ranked = in_tier(comparison, tier)
+            if ranked:
+                found.setdefault(_said(comparison, ranked), []).append(comparison)
+        if found:
+            parts = [
+                f"{who}{_where(there, comparisons)}{rest}" for (who, rest), there in found.items()
+            ]
+            none = not any(_is_ours(m) for one in comparisons for m in in_tier(one, tier))
+            sentences.append(f"**{what}**{' (none is ours)' * none}: {'; '.join(parts)}.")
+    return sentences
+
+
+def _said(comparison: Comparison, ranked: Sequence[str]) -> tuple[str, str]:
+    """What is said of a tier on one zoo: before the zoo's name, and after it."""
+    best, *others = ranked
+    title = f"{MODELS[best].title} (ours)" if _is_ours(best) else MODELS[best].title
+    if not others:
+        return f"{title} is the only one", ""
+    ours = next((model for model in ranked if _is_ours(model)), None)
+    if ours is None:
+        return f"{title} is first", ""
+    if ours != best:
+        word = "ahead" if comparison.order(best, ours) == "ahead" else "not told apart"
+        return "ours is not first", f": {title} is, {word}"
+    tied = [other for other in others if comparison.order(best, other) != "ahead"]
+    if not tied:
+        return f"{title} is first", ", ahead of all others"
+    more = f" and {len(tied) - 1} more" if len(tied) > 1 else ""
+    return f"{title} is first", f", not told apart from {MODELS[tied[0]].title}{more}"
+
+
+def _is_ours(model: str) -> bool:
+    return MODELS[model].origin == "ours"
+
+
+def _where(there: Sequence[Comparison], comparisons: Sequence[Comparison]) -> str:
+    """On which zoos: nothing if on all, no track if on both of a zoo."""
+    if len(there) == len(comparisons):
+        return ""
+    names = []
+    for zoo in dict.fromkeys(one.zoo for one in there):
+        tracks = [one.track for one in there if one.zoo == zoo]
+        whole = len(tracks) == sum(one.zoo == zoo for one in comparisons)
+        names.append(zoo if whole else f"{zoo} ({' and '.join(tracks)})")
+    *first, last = names
+    return f" on {', '.join(first)} and {last}" if first else f" on {last}"

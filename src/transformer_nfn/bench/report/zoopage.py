@@ -1,0 +1,102 @@
+"""The page of one zoo and track: all figures of its models."""
+
+from transformer_nfn.bench.protocol.computing import STRESS_CONDITION
+from transformer_nfn.bench.report import pictures, tables
+from transformer_nfn.bench.report.page import Page, file_name
+from transformer_nfn.bench.report.scores import DRAWS, LEAST_GROUPS, Comparison
+from transformer_nfn.bench.report.within import groups_within, within_table
+
+
+def zoo_page(page: Page, comparison: Comparison) -> str:
+    """The page in Markdown; its pictures are drawn."""
+    file = file_name(comparison.zoo, comparison.track)
+    parts = [
+        f"# {comparison.zoo}, {comparison.track} starts",
+        f"All models on one zoo; [all zoos](index.md). {_counted(comparison)}",
+        page.command(comparison, "main"),
+        "## Kendall's τ",
+        _TAU,
+        tables.main_table(comparison, comparison.record["task"]),
+        page.picture(
+            f"thresholds-{file}.png",
+            "τ against the accuracy threshold",
+            pictures.by_threshold(comparison),
+        ),
+        "## Who is ahead of whom",
+        tables.differences_table(comparison),
+        *_within(comparison),
+        *_stress(page, comparison, file),
+        "## Cost",
+        _COST,
+        tables.cost_table(comparison),
+        "## Predicted and true accuracy",
+        page.picture(
+            f"scatter-{file}.png", "predicted against true accuracy", pictures.scatter(comparison)
+        ),
+    ]
+    return "\n\n".join(parts) + "\n"
+
+
+def _stress(page: Page, comparison: Comparison, file: str) -> list[str]:
+    moved = [comparison.has_moved(model) for model in comparison.models]
+    if not any(moved):  # where blocks are not known, there is no group
+        return []
+    picture = page.picture(
+        f"robustness-{file}.png",
+        "τ before and after a random group element",
+        pictures.robustness([comparison]),
+    )
+    said = _STRESS if all(moved) else f"{_STRESS} {_NOT_MOVED}"
+    return ["## Under the group", said, picture, tables.stress_table(comparison)]
+
+
+def _counted(comparison: Comparison) -> str:
+    """How much was tested, and how often."""
+    tables_ = [comparison.first_cell(split).table for split in comparison.splits]
+    rows = sum(map(len, tables_))
+    runs = len(set().union(*(table.column("run").to_pylist() for table in tables_)))
+    fits = {
+        len(comparison.seeds(model, split))
+        for model in comparison.models
+        for split in comparison.splits
+    }
+    several = f"{min(fits)} to {max(fits)}" if len(fits) > 1 else f"{min(fits)}"
+    fitted = "" if fits == {1} else f" Each model was fitted with {several} seeds in a split."
+    return (
+        f"{len(comparison.splits)} splits, {rows:,} test rows of {runs:,} runs of "
+        f"{comparison.test_groups:,} configurations.{fitted}"
+    )
+
+
+def _within(comparison: Comparison) -> list[str]:
+    found = within_table(comparison)
+    if found is None:
+        return []
+    configurations, pairs = groups_within(comparison)
+    counted = (
+        f"{configurations:,} configurations were tested with two runs or more, {pairs:,} pairs."
+    )
+    return ["## What weights say beyond the recipe", f"{_WITHIN} {counted}", found]
+
+
+_TAU = f"""Means over splits and seeds; in brackets are 95 % intervals by a bootstrap, {DRAWS:,}
+draws, over configurations (near-twins, runs that differ only in seed or a weak L2, are drawn
+together) and over seeds where there are several. "Ahead" means that the interval of the paired
+difference excludes 0, and is not said of fewer than {LEAST_GROUPS} configurations. A threshold
+leaves test rows of lower accuracy out. Bold is the highest mean, italics the second. The noise
+ceiling is τ of a perfect predictor: a net's accuracy is known from a finite test set. The
+paper's figures stand beside ours where the same cell exists; its zoos have 16,000 runs, all from
+one seed, and its splits are random over checkpoints."""
+
+_WITHIN = """τ over pairs of runs of one configuration, at the same checkpoint. Such runs were
+trained alike, so how they were trained says nothing of their order."""
+
+_STRESS = f"""τ on the same test rows after a random element of the group, another for each net
+and block: heads and neurons permuted, M and N of condition number {STRESS_CONDITION:,.0f},
+weights rounded to float32 again. The functions of the nets are the same; no model was trained
+again."""
+
+_NOT_MOVED = """Predictions from outside have no figure after that: their models cannot be asked
+again."""
+
+_COST = """CPU seconds of one thread; memory is what a fit or a prediction adds to the process."""

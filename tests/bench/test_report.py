@@ -1,0 +1,263 @@
+import re
+from itertools import product
+from pathlib import Path
+
+import pytest
+
+from tests.bench.test_scores import CELLS, NOISE, commit, everything, fake
+from transformer_nfn.bench.errors import BenchError
+from transformer_nfn.bench.models.registry import MODELS, TIERS, main_models
+from transformer_nfn.bench.protocol.computing import Finished
+from transformer_nfn.bench.report.front import front_page
+from transformer_nfn.bench.report.notes import filled
+from transformer_nfn.bench.report.page import Page
+from transformer_nfn.bench.report.scores import Comparison, comparisons, shown_place
+from transformer_nfn.bench.report.tiers import in_tier, overview_table, tier_sentences
+from transformer_nfn.bench.report.within import tau_within
+from transformer_nfn.bench.report.writing import write_report
+
+NOTES = Path(__file__).parents[2] / "docs" / "results" / "notes.md"
+MOST_WORDS = 900
+DETAILS = ["[the paper's other tables](paper.md)", "[learning curves](learning-curves.md)"]
+
+
+def words(page: str) -> int:
+    """Words of a page; figures of tables count, the bars between them do not."""
+    return len(page.replace("|", " ").split())
+
+
+def compared(noise: dict[str, float] = NOISE, **changes: object) -> Comparison:
+    cells = [fake(model, s, n, **changes) for model, n in noise.items() for s in range(3)]
+    (comparison,) = comparisons(cells, list(noise))
+    return comparison
+
+
+def report(cells: list[Finished], home: Path, notes: Path | None = None) -> dict[str, str]:
+    """The pages of a report, by name."""
+    commit(cells, home / "out")
+    written = write_report(home / "out", home / "report", notes)
+    pages = {
+        path.name: path.read_text(encoding="utf-8") for path in written if path.suffix == ".md"
+    }
+    pictures = [path for path in written if path.suffix == ".png"]
+    for path in pictures:
+        assert path.read_bytes().startswith(b"\x89PNG")
+        assert sum(f"]({path.name})" in page for page in pages.values()) == 1
+    for name, page in pages.items():
+        for target in re.findall(r"\]\(([^)#]+)\)", page):
+            assert (home / "report" / target).is_file() or target == "rules.md", (name, target)
+    return pages
+
+
+PARTS = {
+    "index.md": [
+        "](tracks.png)",
+        "## Who is first",
+        "Because nfn has 0.",
+        "*noise ceiling*",
+        "## What this does not show",
+        "tnfn bench run --zoo mnist-small --zoo mnist-small-shared --splits 5 --out out",
+        "[learning curves](learning-curves.md)",
+    ],
+    "mnist-small-independent.md": [
+        "5 splits, 400 test rows of 200 runs of 200 configurations.",
+        "## Kendall's τ",
+        "paper: all rows |",
+        "## Who is ahead of whom",
+        "## Under the group",
+        "## Cost",
+        "noise ceiling",
+        "tnfn bench run --zoo mnist-small --splits 5 --out out",
+    ],
+    "mnist-small-shared.md": [
+        "tnfn zoo build mnist-small --runs 200 --seeds shared --out mnist-small-shared",
+    ],
+    "paper.md": [
+        "## Both tracks side by side",
+        "paper (shared start, 16,000 runs)",
+        "## Components",
+        "## Channels",
+        "## Ranks",
+        "| Transformer-NFN, rank 2 |",
+        "| Transformer-NFN [10], no rank |",
+        "## Augmentation by the group",
+        "## Training again above each threshold",
+    ],
+    "learning-curves.md": [
+        "## mnist-small, independent starts, up to 200 runs",
+        "--splits 5 --experiment sizes --models mlp --out out",
+        "| 16,000, extrapolated |",
+    ],
+    "transfer.md": [
+        "## mnist-small, independent starts → digits-mini, independent starts",
+        "--experiment across --test-zoo digits --models lightgbm --out out",
+        "tnfn zoo build digits-mini --runs 40 --out digits",
+    ],
+}
+
+
+def test_a_report_has_every_page_and_every_part(tmp_path: Path) -> None:
+    notes = tmp_path / "notes.md"
+    notes.write_text("## Why\n\nBecause nfn has {tau:mnist-small/shared/nfn}.\n", encoding="utf-8")
+    pages = report(everything(), tmp_path, notes)
+    assert set(pages) == set(PARTS)
+    for name, parts in PARTS.items():
+        for part in parts:
+            assert part in pages[name], (name, part)
+
+
+def test_pages_without_anything_to_say_are_not_written(tmp_path: Path) -> None:
+    pages = report(CELLS, tmp_path)
+    assert set(pages) == {"index.md", "mnist-small-independent.md"}
+    assert "learning-curves.md" not in pages["index.md"]
+
+
+def test_the_first_page_stays_short_with_many_models_and_zoos(tmp_path: Path) -> None:
+    """All models on four zoos and both tracks, in another order on each; the page's own notes."""
+    names = ("mnist-small", "agnews-small", "digits-mini", "mnist-good")
+    cells = []
+    for place, (zoo, track) in enumerate(product(names, ("independent", "shared"))):
+        described = {"zoo": zoo, "folder": f"{zoo}-{track}", "track": track}
+        for number, model in enumerate(main_models()):
+            noise = 0.05 + 0.02 * ((number * (2 * place + 3)) % len(main_models()))
+            cells += [fake(model, s, noise, runs=20, alike=2, **described) for s in (0, 1)]
+    found = sorted(comparisons(cells, main_models()), key=shown_place)
+    assert len(found) == 2 * len(names)
+    notes = filled(NOTES.read_text(encoding="utf-8"), found)
+    page = front_page(Page(tmp_path, "bench"), found, notes, "", DETAILS)
+    assert words(page) <= MOST_WORDS
+    assert len(page.split()) <= MOST_WORDS
+    assert page.count("![") == 1
+    assert page.count("\n|---") == 1
+    assert all(f"|{MODELS[model].title}" in page for model in main_models())
+    assert "{" not in page
+
+
+def test_the_table_goes_tier_by_tier_and_the_first_of_each_is_bold() -> None:
+    noise = {"nfn": 0.3, "blockwise": 0.1, "agreement": 0.05, "hyperparameters": 0.6}
+    whole = compared(noise)
+    fewer = Comparison("other", "shared", {m: whole.cells[m] for m in ("nfn", "agreement")})
+    header, _, *rows = overview_table([whole, fewer]).splitlines()
+    first = "[mnist-small, independent](mnist-small-independent.md)"
+    assert header == f"|model|{first}|[other, shared](other-shared.md)|"
+    assert [row.split("|")[1] for row in rows] == [
+        f"*{TIERS['weights']}*",
+        "Block features (ours)",
+        "Transformer-NFN",
+        f"*{TIERS['queries']}*",
+        "Agreement probes (ours)",
+        f"*{TIERS['hyperparameters']}*",
+        "Hyperparameters",
+        "*noise ceiling*",
+    ]
+    block, nfn, probes, recipe = rows[1], rows[2], rows[4], rows[6]
+    assert block == f"|Block features (ours)|**{whole.tau('blockwise').mean:.3f}**||"
+    assert [cell.startswith("**") for cell in nfn.split("|")[2:4]] == [False, True]
+    assert [cell.startswith("**") for cell in probes.split("|")[2:4]] == [True, True]
+    assert recipe.endswith("**||")
+
+
+def test_it_is_said_whether_ours_is_first() -> None:
+    ahead = compared({"blockwise": 0.02, "nfn": 0.5, "mlp": 0.6})
+    assert tier_sentences([ahead]) == [
+        "**weights only**: Block features (ours) is first, ahead of all others."
+    ]
+    behind = compared({"blockwise": 0.5, "nfn": 0.02}, zoo="other")
+    alike = compared({"blockwise": 0.2, "nfn": 0.2}, zoo="third")
+    (said,) = tier_sentences([ahead, behind])
+    assert said.endswith(
+        "(ours) is first on mnist-small, ahead of all others; ours is not first on other: "
+        "Transformer-NFN is, ahead."
+    )
+    both = compared({"blockwise": 0.02, "nfn": 0.5}, track="shared")
+    (said,) = tier_sentences([ahead, both, behind])
+    assert "is first on mnist-small, ahead of all others" in said
+    worse = compared({"blockwise": 0.5, "nfn": 0.02}, track="shared")
+    (said,) = tier_sentences([ahead, worse])
+    assert "is first on mnist-small (independent), ahead of all others" in said
+    assert "ours is not first on mnist-small (shared): Transformer-NFN is, ahead." in said
+    best, other = (MODELS[model].title for model in alike.ranking())
+    (said,) = tier_sentences([alike])
+    assert f"not told apart from {other}" in said or said.endswith(f"{best} is, not told apart.")
+    assert ("ours is not first" in said) == (best == "Transformer-NFN")
+
+
+def test_tiers_without_a_model_of_ours_or_with_it_alone_are_told_as_such() -> None:
+    said = tier_sentences([compared({"agreement": 0.1, "consensus": 0.2, "confidence": 0.9})])
+    assert said == [
+        f"**{TIERS['queries']}**: Agreement probes (ours) is the only one.",
+        f"**{TIERS['inputs']}** (none is ours): Consensus is first.",
+    ]
+
+
+# -------------------------------------------------------------------------------------- notes
+
+
+def test_placeholders_become_figures() -> None:
+    one = compared({"nfn": 0.1, "mlp": 0.6, "agreement": 0.05}, alike=2)
+    place = "mnist-small/independent"
+    within = tau_within(one, "nfn")
+    assert within is not None
+    expected = {
+        f"tau:{place}/nfn": f"{one.tau('nfn').mean:.3f}",
+        f"moved:{place}/mlp": f"{one.tau('mlp', column='moved').mean:.3f}",
+        f"within:{place}/nfn": f"{within.mean:.3f}",
+        f"place:{place}/mlp": "2 of 2",
+        f"order:{place}/mlp/nfn": "behind",
+        f"order:{place}/nfn/mlp": "ahead of",
+        f"order:{place}/nfn/nfn": "not told apart from",
+        f"first:{place}/weights": "Transformer-NFN",
+        f"first:{place}/queries": "Agreement probes",
+        f"ceiling:{place}": f"{one.ceiling():.3f}",
+    }
+    for asked, said in expected.items():
+        assert filled(f"a {{{asked}}} b", [one]) == f"a {said} b"
+    assert filled(f"{{interval:{place}/nfn}}", [one]).startswith(f"{one.tau('nfn').mean:.3f} [")
+    assert filled(f"{{gap:{place}/nfn/mlp}}", [one]).startswith("+0.")
+    assert filled("{braces} and $\\frac{1}{2}$ {: stay }", [one]) == (
+        "{braces} and $\\frac{1}{2}$ {: stay }"
+    )
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [
+        "tau:mnist-small/independent/nfm",
+        "tau:mnist-small/shared/nfn",
+        "tau:mnist-small/independent",
+        "tau:mnist-small/independent/nfn/mlp",
+        "tau:",
+        "mean:mnist-small/independent/nfn",
+        "first:mnist-small/independent/queries",
+        "first:mnist-small/independent/nfn",
+        "within:mnist-small/independent/nfn",  # every configuration was trained once
+    ],
+)
+def test_an_unknown_placeholder_is_named(asked: str) -> None:
+    with pytest.raises(BenchError, match=re.escape(f"the notes ask for {{{asked}}}")):
+        filled(f"It has {{{asked}}}.", [compared()])
+
+
+def test_nothing_is_written_where_notes_ask_for_what_is_not_there(tmp_path: Path) -> None:
+    (tmp_path / "notes.md").write_text("{tau:gone/shared/nfn}", encoding="utf-8")
+    commit(CELLS, tmp_path / "out")
+    with pytest.raises(BenchError, match="gone/shared/nfn"):
+        write_report(tmp_path / "out", tmp_path / "report", tmp_path / "notes.md")
+    assert not (tmp_path / "report").exists()
+
+
+def test_a_note_has_no_typed_figure() -> None:
+    """τ in notes comes from placeholders: a typed one would be stale after the next run."""
+    assert re.findall(r"(?<![\w.])0\.\d+", NOTES.read_text(encoding="utf-8")) == []
+
+
+def test_models_of_a_tier_are_ranked() -> None:
+    assert in_tier(compared({"nfn": 0.5, "agreement": 0.1, "mlp": 0.01}), "weights") == [
+        "mlp",
+        "nfn",
+    ]
+
+
+def test_nothing_finished_is_said(tmp_path: Path) -> None:
+    with pytest.raises(BenchError, match="no finished cells"):
+        write_report(tmp_path, tmp_path)
