@@ -12,7 +12,7 @@ from torch import Tensor
 from transformer_nfn.bench.questions import QUESTIONS
 from transformer_nfn.group import GroupElement
 from transformer_nfn.space import NetBatch, WeightBatch
-from transformer_nfn.zoo.dataset import NetShape
+from transformer_nfn.zoo.dataset import AnyShape
 
 
 @dataclass(frozen=True, eq=False)
@@ -28,7 +28,7 @@ class Examples:
 
     table: pa.Table
     weights: Float[Tensor, "n weights"]
-    shape: NetShape
+    shape: AnyShape
     question: str = "accuracy"
 
     def __len__(self) -> int:

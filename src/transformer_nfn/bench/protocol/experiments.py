@@ -13,7 +13,7 @@ from transformer_nfn.bench.protocol.loading import (
     load_examples,
     thresholds,
 )
-from transformer_nfn.bench.protocol.readable import is_readable
+from transformer_nfn.bench.protocol.readable import is_readable, what_it_lacks
 from transformer_nfn.bench.questions import QUESTIONS
 from transformer_nfn.zoo import TASKS
 from transformer_nfn.zoo.dataset import Zoo
@@ -119,9 +119,10 @@ def default_models(
         moved = (n for n in main_models() if n not in _NOT_AUGMENTED and not _needs_inputs(n))
         return (*moved, "nfn-balanced")
     if experiment == "components":
-        return COMPONENTS if Zoo(zoo).shape.inputs else _ONLY_BLOCKS
+        return COMPONENTS if Zoo(zoo).shape.owned.inputs else _ONLY_BLOCKS
     task = chosen_table(zoo, "all", None).column("task")[0].as_py()
-    return tuple(name for name in main_models() if task in TASKS or not _needs_inputs(name))
+    shown = (name for name in main_models() if task in TASKS or not _needs_inputs(name))
+    return tuple(name for name in shown if what_it_lacks(zoo, name) is None)
 
 
 def _needs_inputs(model: str) -> bool:

@@ -31,7 +31,9 @@ def _results(cells: list[Finished]) -> dict[str, Any]:
             for bound in comparison.thresholds:
                 for split in comparison.splits:
                     taus = comparison.by_seed(model, split, bound)
-                    moved = comparison.by_seed(model, split, bound, "moved")
+                    moved: list[float | None] = [None] * len(taus)
+                    if comparison.has_moved(model):
+                        moved = [*comparison.by_seed(model, split, bound, "moved")]
                     seeds = comparison.seeds(model, split)
                     for seed, tau, tau_moved in zip(seeds, taus, moved, strict=True):
                         record = comparison.cells[model][split][seed].record

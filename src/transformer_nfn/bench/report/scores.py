@@ -206,6 +206,11 @@ class Comparison:
             return "not told apart"
         return "ahead" if gap.mean > 0 else "behind"
 
+    def has_moved(self, model: str) -> bool:
+        """Whether a model was also tested after a random group element."""
+        cells = [cell for split in self.splits for cell in self.cells[model][split].values()]
+        return all("moved" in cell.table.column_names for cell in cells)
+
     def change_under_group(self, model: str) -> tuple[float, float]:
         """By how much τ changes under a random group element: in the mean, at most in a split."""
         before, after = self.by_split(model), self.by_split(model, column="moved")
