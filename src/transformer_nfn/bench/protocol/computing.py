@@ -94,6 +94,7 @@ def run_cell(job: CellJob, watch: WatchCell | None = None) -> dict[str, Any]:
             [bound.name, bound.accuracy]
             for bound in thresholds(divided.test if cell.test_zoo else examples)
         ],
+        "fit_seed": cell.fit_seed,
         "tau": kendall_tau(predicted, accuracy),
         "tau_moved": kendall_tau(moved, accuracy),
         "tau_validation": kendall_tau(
