@@ -68,26 +68,27 @@ BertModel(config).save_pretrained("MiniLM")
 
 
 def short_recipe(folder: Path) -> None:
-    """The recipe of the tutorial with a quarter of its epochs."""
+    """The recipe of a page with a quarter of its epochs."""
     recipe = ROOT / "src" / "transformer_nfn" / "zoo" / "recipes" / "digits-mini.toml"
     text = recipe.read_text(encoding="utf-8").replace("epochs = 12", "epochs = 3")
     text = text.replace("checkpoints = [6, 9, 12]", "checkpoints = [1, 2, 3]")
     (folder / "short.toml").write_text(text, encoding="utf-8")
 
 
+#: Of so few runs only the second split has two on each of its sides.
+FEW_RUNS = {
+    "build digits-mini --runs 40": "build short.toml --runs 13",
+    "--name digits": "--name digits --split 1",
+}
 PAGES = (
-    Page("README.md", sessions=False),
-    Page("docs/tutorials/first-verdict.md", tiny_bert),
     Page(
-        "docs/tutorials/train.md",
+        "README.md",
         short_recipe,
-        # Of so few runs only the second split has two on each of its sides.
-        {
-            "build digits-mini --runs 40": "build short.toml --runs 13",
-            "range(30)": "range(2)",
-            "--name digits": "--name digits --split 1",
-        },
+        {**FEW_RUNS, "run000000-12.": "run000000-3.", "run000000-6.": "run000000-1."},
+        sessions=False,
     ),
+    Page("docs/tutorials/first-verdict.md", tiny_bert),
+    Page("docs/tutorials/train.md", short_recipe, {**FEW_RUNS, "range(30)": "range(2)"}),
 )
 
 

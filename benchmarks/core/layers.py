@@ -201,7 +201,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--quick", action="store_true", help="2 s a case instead of 30 s")
+    parser.add_argument("--quick", action="store_true", help="1 s a case instead of 30 s")
     parser.add_argument("--compiled", action="store_true", help="torch.compile against eager")
     parser.add_argument("--profile", action="store_true", help="the plan, operation by operation")
     parser.add_argument("--json", action="store_true", help="one JSON object as the last line")
@@ -224,7 +224,7 @@ def main() -> None:
         plan = actions["plan"]
         calls = steps(TINY, 2, min(inputs, 2), 2)["plan"]
         actions |= {"bare": bare_matmuls(plan), "calls": calls}
-        ms = measure(actions, 2 if options.quick else 30)
+        ms = measure(actions, 1 if options.quick else 30)
         ratio, fraction = ms["reference"] / ms["plan"], ms["bare"] / ms["plan"]
         forward = ms["reference forward"] / ms["plan forward"]
         figures.append(

@@ -13,6 +13,7 @@ import json
 import os
 import sys
 import tempfile
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -60,6 +61,9 @@ def main() -> int:
     options = parser.parse_args()
     splits = 1 if options.quick else options.splits
     elements = 2 if options.quick else options.elements
+    if options.quick:
+        fitting = {**MODELS["nfn"].settings["fitting"], "epochs": 5, "warmup": 1}
+        MODELS["nfn"] = replace(MODELS["nfn"], settings={"fitting": fitting})
     figures: dict[str, dict[str, object]] = {}
     with tempfile.TemporaryDirectory() as folder:
         zoo = options.zoo

@@ -220,7 +220,7 @@ def main() -> int:
     parser.add_argument("--quick", action="store_true", help="fewer files, shorter turns")
     parser.add_argument("--json", action="store_true", help="one JSON object as the last line")
     options = parser.parse_args()
-    count = 60 if options.quick else 1700
+    count = 30 if options.quick else 1700
     home = Path(tempfile.mkdtemp())
     try:
         constants = Constants(

@@ -172,10 +172,10 @@ def main() -> int:
     parser.add_argument("--files", type=int, help="100,000, or 300 large ones")
     parser.add_argument("--large", action="store_true", help="checkpoints of 43 MB")
     parser.add_argument("--work", type=Path, help="a folder for the files; a temporary one if none")
-    parser.add_argument("--quick", action="store_true", help="60 files")
+    parser.add_argument("--quick", action="store_true", help="30 files")
     parser.add_argument("--json", action="store_true", help="one JSON object as the last line")
     options = parser.parse_args()
-    count = 60 if options.quick else options.files or (300 if options.large else 100_000)
+    count = 30 if options.quick else options.files or (300 if options.large else 100_000)
     cores = os.cpu_count() or 1
     home = Path(tempfile.mkdtemp(dir=options.work))
     try:

@@ -170,12 +170,12 @@ def main() -> int:
     parser.add_argument("--mistakes", nargs="+", help="of the real models, only these")
     parser.add_argument("--no-tiny", action="store_true", help="only the real models")
     parser.add_argument("--work", type=Path, help="where copies of it are written for a while")
-    parser.add_argument("--quick", action="store_true", help="one architecture, 6 conversions")
+    parser.add_argument("--quick", action="store_true", help="one architecture, 2 conversions")
     parser.add_argument("--json", action="store_true")
     arguments = parser.parse_args()
     torch.set_num_threads(1)
     kinds = () if arguments.no_tiny else QUICK_KINDS if arguments.quick else KINDS
-    count = 0 if arguments.no_tiny else 6 if arguments.quick else _HONEST
+    count = 0 if arguments.no_tiny else 2 if arguments.quick else _HONEST
     figures: dict[str, Any] = {}
     wrong: list[Any] = []
     with tempfile.TemporaryDirectory(dir=arguments.work) as name:

@@ -190,7 +190,7 @@ def main() -> None:
     if options.sizes:
         sizes()
         return
-    turns, seconds = (3, 0.8) if options.quick else (15, 2.0)
+    turns, seconds = (3, 0.5) if options.quick else (15, 2.0)
     figures = []
     print("size          plain /s   group /s   ratio  target   of the matmul limit")
     for name, target in TARGETS.items():

@@ -242,7 +242,7 @@ def test_the_cells_of_each_experiment(zoo_folder):
         return len(experiment_cells(experiment, zoo_folder, **settings))
 
     assert count("main") == 5 * len(USABLE)
-    assert len(main_models()) == len(USABLE) + 4 == 20
+    assert len(main_models()) == len(USABLE) + 4 == 22
     assert count("components", splits=[0]) == 7
     assert count("channels", splits=[0, 1]) == 8
     assert count("ranks", splits=[0, 1]) == 10

@@ -60,6 +60,54 @@ def test_it_learns():
     assert kendall_tau(predictor.predict(TEST), TEST.accuracy) > 0.6
 
 
+@pytest.mark.parametrize(
+    ("model", "invariant", "runs", "least"),
+    # The scale of random weights is in the weights, but hardly in the function: free probes come
+    # no further than 0.48 on these runs.
+    [("tokens", False, 40, 0.6), ("probegen", True, 120, 0.4)],
+)
+def test_a_rival_learns_and_is_saved(
+    model: str, invariant: bool, runs: int, least: float, tmp_path: Path
+):
+    assert MODELS[model].origin == "rival"
+    assert MODELS[model].invariant == invariant
+    train, validation, test = three_parts(small_examples(runs))
+
+    def made() -> NeuralPredictor:
+        fitting = {**MODELS[model].settings["fitting"], "epochs": 20, "lr": 3e-3}
+        return MODELS[model].make(seed=0, tokens=4, device="cpu", fitting=fitting)
+
+    predictor = made()
+    predictor.fit(train, validation)
+    before = predictor.predict(test)
+    assert kendall_tau(before, test.accuracy) > least
+    predictor.save(tmp_path)
+    again = made()
+    again.load(tmp_path)
+    np.testing.assert_array_equal(again.predict(test), before)
+    element = random_element(
+        test.shape.spec, networks=len(test), blocks=2, generator=torch.Generator().manual_seed(0)
+    )
+    change = np.abs(predictor.predict(test.moved(element)) - before).max()
+    assert change < 1e-3 if invariant else change > 0.01
+
+
+def test_the_rivals_are_what_the_page_says():
+    probes, generated, tokens = (
+        MODELS[name].make(seed=0, tokens=4, device="cpu", fitting=SHORT.model_dump())
+        for name in ("probes", "probegen", "tokens")
+    )
+    for predictor in (probes, generated, tokens):
+        predictor.fit(TRAIN, VALIDATION)
+    assert generated.module.config.generator == (32, 64, 64)
+    free = generated.module.config.model_copy(update={"generator": None})
+    assert free == probes.module.config
+    config = tokens.module.config
+    assert (config.numbers, config.width, config.layers) == (128, 64, 2)
+    assert MODELS["tokens"].settings["fitting"]["scaled"]
+    assert not MODELS["probegen"].settings["fitting"]["scaled"]  # it reads the function
+
+
 def test_the_epoch_is_the_best_on_validation():
     told: list[Step] = []
     predictor = statnn(Fitting(epochs=8, warmup=2))

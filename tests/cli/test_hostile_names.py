@@ -105,6 +105,7 @@ def lines(home: Path, out: Path) -> dict[str, list[Words]]:
         "zoo info": [[home / "zoo"], [missing]],
         "zoo verify": [[home / "zoo"], [home / "model"]],
         "zoo card": [[home / "zoo"], [missing]],
+        "zoo publish": [[home / "zoo", "--out", out / "hub"], [missing, "--out", out / "hub"]],
         "zoo export": [
             [home / "zoo", "--out", out / "e", "--run", 0],
             [home / "zoo", "--out", out / "e", "--checkpoint", HOSTILE],

@@ -37,6 +37,7 @@ RIGHT = {
     "zoo info": "ZOO",
     "zoo verify": "ZOO",
     "zoo card": "ZOO",
+    "zoo publish": "ZOO --out NEW_FOLDER",
     "zoo export": "ZOO --out NEW_FOLDER --run 0 --checkpoint 3",
     "bench models": "",
     "bench plan": "--zoo ZOO --models hyperparameters --splits 1",
@@ -288,6 +289,7 @@ NONSENSE = {
     "zoo info": ["--none"],
     "zoo verify": ["more"],
     "zoo card": ["--top 3"],
+    "zoo publish": ["--run 0", "--out"],
     "bench models": ["more"],
 }
 
@@ -329,6 +331,7 @@ NEEDING = {
         "zoo build TINY.toml --out NEW_FOLDER",
         "zoo import NETS --task mnist --out NEW_FOLDER",
         "zoo card ZOO",
+        "zoo publish ZOO --out NEW_FOLDER",
         "bench run --zoo ZOO --out NEW_FOLDER",
         "bench report BENCH",
     ),
@@ -449,6 +452,7 @@ FAR = (
     "rank URL --model MODEL --out NEW_FOLDER",
     "zoo info URL",
     "zoo card URL",
+    "zoo publish ZOO --out URL",
     "zoo build TINY.toml --out URL",
     "bench run --zoo URL --out NEW_FOLDER",
 )
@@ -466,6 +470,7 @@ def test_a_store_that_nobody_reaches(url, built, no_network, tmp_path, capsys):
 WRITING = (
     "zoo build TINY.toml --out NEW_FOLDER",
     "zoo card ZOO",
+    "zoo publish ZOO --out NEW_FOLDER",
     "zoo export ZOO --out NEW_FOLDER",
     "bench run --zoo ZOO --models statnn --splits 1 --out NEW_FOLDER",
     "bench fit --zoo ZOO --model statistics --name new",
@@ -588,6 +593,7 @@ MISSING = (
     "zoo info none",
     "zoo verify none",
     "zoo card none",
+    "zoo publish none --out new",
     "zoo export none --out new",
     "zoo import none --task mnist --out new",
     "bench plan --zoo none",

@@ -52,7 +52,8 @@ def folder(first_build: tuple[Path, Result]) -> Path:
 
 
 def test_the_commands_are_those_of_the_documentation():
-    assert set(COMMANDS) == {"build", "card", "export", "import", "info", "plan", "verify"}
+    known = {"build", "card", "export", "import", "info", "plan", "publish", "verify"}
+    assert set(COMMANDS) == known
 
 
 @pytest.mark.parametrize("command", COMMANDS)
@@ -102,6 +103,7 @@ def test_the_command_alone_shows_its_help(monkeypatch, capsys):
         (["verify", "{}/x"], "is no zoo"),
         (["card", "{}/x"], "is no zoo"),
         (["export", "{}/x", "--out", "{}/nets"], "is no zoo"),
+        (["publish", "{}/x", "--out", "{}/hub"], "is no zoo"),
     ],
 )
 def test_an_error_that_the_user_can_mend_is_one_line(
@@ -355,7 +357,7 @@ def test_the_card_is_written_again(own):
     (own / "README.md").unlink()
     (own / "accuracy.png").write_bytes(b"")
     figures = json.loads(well("zoo", "card", own, "--json").stdout)
-    assert figures == {"zoo": str(own), "written": ["README.md", "accuracy.png"]}
+    assert figures == {"zoo": str(own), "written": ["README.md", "accuracy.png", "layout.json"]}
     assert "| runs | 2 |" in (own / "README.md").read_text("utf-8")
     assert (own / "accuracy.png").stat().st_size > 1_000
     assert "README.md" in well("zoo", "card", own).stdout

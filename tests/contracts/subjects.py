@@ -42,6 +42,8 @@ from transformer_nfn.models import (
     ProbeNetConfig,
     StatNN,
     StatNNConfig,
+    TokenNet,
+    TokenNetConfig,
     TransformerNFN,
     graph_features,
     net_graph,
@@ -262,6 +264,15 @@ SUBJECTS: dict[str, Subject] = {
     "ProbeNet": Subject(
         lambda: _seen(ProbeNet(ProbeNetConfig.of(nets(1), tokens=TOKENS, seed=5))), _nets
     ),
+    "ProbeNet(generator=(2, 4))": Subject(
+        lambda: _seen(
+            ProbeNet(ProbeNetConfig.of(nets(1), tokens=TOKENS, generator=(2, 4), seed=5))
+        ),
+        _nets,
+    ),
+    "TokenNet": Subject(
+        lambda: _seen(TokenNet(TokenNetConfig.of(nets(1), numbers=8, width=8, seed=5))), _nets
+    ),
     "HeadNet": Subject(lambda: _seen(HeadNet(HeadNetConfig.of(nets(1), seed=5))), _nets),
     "AgreementProbes": Subject(
         lambda: _seen(AgreementProbes(AgreementConfig.of(nets(1), tokens=TOKENS, seed=5))), _nets
@@ -324,7 +335,7 @@ ELSEWHERE = {
         "CONSTANT DEFAULT_BUDGET INVARIANT ROW_VALUES BudgetError Row equivariant_rows "
         "invariant_rows LOSSES Layout NormChoice Norms TIMM_VIT TORCH_ENCODER "
         "AgreementConfig FlatMLPConfig HeadNetConfig ModelFileError NFNConfig "
-        "ProbeNetConfig StatNNConfig"
+        "ProbeNetConfig StatNNConfig TokenNetConfig"
     ),
     "are parts of what a block computes, shown by apply_blocks": (
         "Attention ClassToken CrossAttention Embedding Experts FixedPositions GatedMlp Half Mlp "

@@ -12,8 +12,9 @@ from transformer_nfn.space import RESIDUAL, BlockSpec, NetBatch, ShapeError, Wei
 NET = paper_nets(3)
 
 
-def model(net: NetBatch = NET, seed: int = 0) -> ProbeNet:
-    return ProbeNet(ProbeNetConfig.of(net, tokens=5, probes=4, hidden=6, seed=seed)).double()
+def model(net: NetBatch = NET, seed: int = 0, generator: tuple[int, ...] | None = None) -> ProbeNet:
+    config = ProbeNetConfig.of(net, tokens=5, probes=4, hidden=6, generator=generator, seed=seed)
+    return ProbeNet(config).double()
 
 
 def test_parameters() -> None:
@@ -32,10 +33,11 @@ def test_the_config_of_a_batch_has_its_sizes() -> None:
         ProbeNetConfig.of(NetBatch(NET.blocks), tokens=7)
 
 
+@pytest.mark.parametrize("widths", [None, (2, 6, 7)])
 @given(seeds)
-def test_it_is_invariant(seed: int) -> None:
+def test_it_is_invariant(widths: tuple[int, ...] | None, seed: int) -> None:
     g = random_element(PAPER_SPEC, networks=3, blocks=2, generator=generator(seed))
-    m = model(seed=seed)
+    m = model(seed=seed, generator=widths)
     moved = NetBatch(g(NET.blocks), NET.embedding, NET.classifier)
     with torch.no_grad():
         assert relative_error(m(moved), m(NET)) <= 1e-9
@@ -68,11 +70,13 @@ def test_it_is_invariant_beyond_the_group_of_the_blocks() -> None:
         assert relative_error(model()(moved), model()(NET)) <= 1e-9
 
 
-def test_it_sees_another_function() -> None:
+@pytest.mark.parametrize("widths", [None, (2, 6, 7)])
+def test_it_sees_another_function(widths: tuple[int, ...] | None) -> None:
     """Negative control."""
     other = NetBatch(NET.blocks, NET.embedding, paper_nets(3, seed=1).classifier)
+    m = model(generator=widths)
     with torch.no_grad():
-        assert relative_error(model()(other), model()(NET)) > 1e-3
+        assert relative_error(m(other), m(NET)) > 1e-3
 
 
 @pytest.mark.parametrize("scale", [0.0, 1e-30, 1e30])

@@ -19,6 +19,8 @@ from transformer_nfn.models import (
     ProbeNetConfig,
     StatNN,
     StatNNConfig,
+    TokenNet,
+    TokenNetConfig,
     TransformerNFN,
     WeightModel,
     load_model,
@@ -40,6 +42,7 @@ BASELINES = {
     "flat_mlp": lambda: FlatMLP(FlatMLPConfig.of(NET, hidden=3, seed=5)),
     "statnn": lambda: StatNN(StatNNConfig.of(NET, hidden=3, embedding_hidden=2, seed=5)),
     "probes": lambda: ProbeNet(ProbeNetConfig.of(NET, tokens=4, probes=3, hidden=2, seed=5)),
+    "tokens": lambda: TokenNet(TokenNetConfig.of(NET, width=4, heads=2, hidden=3, seed=5)),
 }
 
 
@@ -162,6 +165,7 @@ NUMBERS = {
     "flat_mlp": ("blocks", "embedding", "classifier", "hidden"),
     "statnn": ("tensors", "embedding", "classifier_tensors", "hidden", "embedding_hidden"),
     "probes": ("probes", "tokens", "inputs", "classes", "hidden"),
+    "tokens": ("numbers", "width", "layers", "hidden"),
 }
 
 

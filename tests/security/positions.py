@@ -29,7 +29,7 @@ def sound_zoo() -> list[bytes]:
 
 @lru_cache
 def sound_predictor() -> list[bytes]:
-    return unpack(predictor_seeds()[0], 3)
+    return unpack(predictor_seeds()[0], len(PREDICTOR))
 
 
 @lru_cache
@@ -405,6 +405,9 @@ READ: dict[tuple[str, str], Callable[[Place], Iterator[Words]]] = {
     ("zoo info", "folder"): _paths("zoo info", lambda place: iter(list(place.zoos())[:3])),
     ("zoo verify", "folder"): _paths("zoo verify", lambda place: iter(list(place.zoos())[:2])),
     ("zoo card", "folder"): _paths("zoo card", lambda place: iter(list(place.zoos())[:3])),
+    ("zoo publish", "folder"): _paths(
+        "zoo publish", lambda place: iter(list(place.zoos())[:2]), "--out", "{out}"
+    ),
     ("zoo export", "folder"): _paths(
         "zoo export", lambda place: iter(list(place.zoos())[:2]), "--out", "{out}"
     ),
@@ -437,6 +440,7 @@ NOT_READ = {
     ("verify", "options_second"): "NAME=VALUE",
     ("convert", "out"): "written",
     ("reparam", "out"): "written", ("apply", "out"): "written", ("zoo export", "out"): "written",
+    ("zoo publish", "out"): "written",
     ("reparam", "parts"): "words",
     ("fingerprint", "blocks"): "words", ("dedup", "blocks"): "words",
     ("fingerprint", "ray"): "address", ("dedup", "ray"): "address", ("audit", "ray"): "address",

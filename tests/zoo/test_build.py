@@ -95,7 +95,7 @@ def test_the_best_row_is_that_of_its_epoch(tiny_zoo):
 
 def test_the_description_has_the_recipe_and_the_versions(tiny_recipe, tiny_zoo):
     described = json.loads((Path(tiny_zoo.url) / "zoo.json").read_text("utf-8"))
-    assert set(described) == {"format", "recipe", "versions"}
+    assert set(described) == {"format", "recipe", "data", "versions"}
     assert described["format"] == FORMAT
     assert set(described["versions"]) == {"transformer-nfn", "torch", "python"}
     assert described["versions"]["torch"] == torch.__version__

@@ -10,7 +10,7 @@ from transformer_nfn.zoo import summarize, write_card
 from transformer_nfn.zoo.dataset import Zoo
 from transformer_nfn.zoo.finished import card
 from transformer_nfn.zoo.finished import card as card_module
-from transformer_nfn.zoo.finished.card import HISTOGRAM, card_text, histogram
+from transformer_nfn.zoo.finished.card import HISTOGRAM, LAYOUT, card_text, histogram
 from transformer_nfn.zoo.format.schema import COLUMNS
 
 
@@ -140,10 +140,10 @@ def test_a_name_is_no_formula(tiny_zoo, monkeypatch):
 
 def test_card_and_histogram_are_replaced_when_the_zoo_has_grown(tiny_recipe, tmp_path):
     zoo = built(tiny_recipe, tmp_path, runs=2)
-    assert write_card(zoo) == ["README.md", HISTOGRAM]
+    assert write_card(zoo) == ["README.md", HISTOGRAM, LAYOUT]
     assert "| runs | 2 |" in (tmp_path / "README.md").read_text("utf-8")
     size_of_png((tmp_path / HISTOGRAM).read_bytes())
-    assert write_card(built(tiny_recipe, tmp_path, runs=4)) == ["README.md", HISTOGRAM]
+    assert write_card(built(tiny_recipe, tmp_path, runs=4)) == ["README.md", HISTOGRAM, LAYOUT]
     assert "| runs | 4 |" in (tmp_path / "README.md").read_text("utf-8")
     assert (tmp_path / "README.md").read_text("utf-8") == card_text(Zoo(tmp_path))
 

@@ -45,7 +45,7 @@ ZOOS = (
     f"{ZOO}format.schema:read_shape,check_columns,_are_weights,weight_matrix,chosen_rows,row_digest",
     f"{ZOO}finished.summary",
     f"{ZOO}finished.verification",
-    f"{BENCH}data.splits:stored_splits",
+    f"{BENCH}protocol.splits:stored_splits",
 )
 
 

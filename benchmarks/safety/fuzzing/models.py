@@ -23,6 +23,7 @@ from transformer_nfn.bench.examples import Divided
 from transformer_nfn.bench.models.forest import Forest
 from transformer_nfn.bench.models.kernel import KernelRegression
 from transformer_nfn.bench.models.predictor import Predictor
+from transformer_nfn.bench.models.readers import Readers
 from transformer_nfn.bench.models.registry import MODELS, model_named
 from transformer_nfn.bench.models.saved import save_predictor
 from transformer_nfn.bench.protocol.computing import finished_cells
@@ -64,11 +65,11 @@ def files_of(folder: Path, names: list[str]) -> list[bytes]:
     return [(folder / name).read_bytes() for name in names]
 
 
-PREDICTOR = ["predictor.json", "guard.safetensors", "trees.safetensors"]
+PREDICTOR = ["predictor.json", "guard.safetensors", "trees.safetensors", "kernel.safetensors"]
 
 
 def predictor(data: bytes) -> None:
-    for name, content in zip(PREDICTOR, unpack(data, 3), strict=True):
+    for name, content in zip(PREDICTOR, unpack(data, len(PREDICTOR)), strict=True):
         Path("saved").mkdir(exist_ok=True)
         Path("saved", name).write_bytes(content)
     load_predictor(Path("saved"))
@@ -84,7 +85,8 @@ def predictor_seeds() -> list[bytes]:
         *(np.array(a) for a in ([0.5, 0, 0], [0.0, 1, 2])),
         np.array([0]),
     )
-    made._forest, made._width = grown, 10  # type: ignore[attr-defined]
+    smooth = KernelRegression(np.zeros(10), np.ones(10), np.ones((2, 10)), np.ones(2), np.ones(2))
+    made._readers = Readers(grown, smooth)  # type: ignore[attr-defined]
     record = {"split": 0, "zoo": "z", "track": "shared", "train_rows": 1, "validation_rows": 1}
     record |= {"tau": 0.5, "tau_moved": 0.5, "parameters": None, "fit_seconds": 1.0, "fit_seed": 0}
     with tempfile.TemporaryDirectory() as folder:
@@ -166,11 +168,11 @@ READERS = [
         predictor,
         (BenchError, ModelFileError),
         predictor_seeds,
-        Each(json_text, safetensors, safetensors),
+        Each(json_text, safetensors, safetensors, safetensors),
         (
-            f"{BENCH}predictors.saved:load_predictor,is_saved",
-            f"{BENCH}predictors.guard:load",
-            f"{BENCH}predictors.forest:load,check,_from_arrays",
+            f"{BENCH}models.saved:load_predictor,is_saved",
+            f"{BENCH}models.guard:load",
+            f"{BENCH}models.forest:load,check,_from_arrays",
         ),
         20_000,
         2**16,
@@ -181,7 +183,7 @@ READERS = [
         (BenchError,),
         kernel_seeds,
         safetensors,
-        (f"{BENCH}predictors.kernel:load",),
+        (f"{BENCH}models.kernel:load",),
         20_000,
     ),
     Reader(
@@ -190,7 +192,7 @@ READERS = [
         (BenchError,),
         cell_seeds,
         parquet,
-        (f"{BENCH}cells.computing:finished_cells", f"{BENCH}cells.record", *TABLES),
+        (f"{BENCH}protocol.computing:finished_cells", f"{BENCH}protocol.record", *TABLES),
         10_000,
         2**16,
     ),

@@ -19,6 +19,7 @@ from transformer_nfn.models.storage import (
     register_model,
     save_model,
 )
+from transformer_nfn.models.weighttokens import TokenNet, TokenNetConfig
 
 __all__ = [
     "LOSSES",
@@ -36,6 +37,8 @@ __all__ = [
     "ProbeNetConfig",
     "StatNN",
     "StatNNConfig",
+    "TokenNet",
+    "TokenNetConfig",
     "TransformerNFN",
     "WeightModel",
     "graph_features",

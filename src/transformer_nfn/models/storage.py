@@ -21,6 +21,7 @@ from transformer_nfn.models.nfn import TransformerNFN
 from transformer_nfn.models.parts import WeightModel
 from transformer_nfn.models.probes import ProbeNet, ProbeNetConfig
 from transformer_nfn.models.statnn import StatNN, StatNNConfig
+from transformer_nfn.models.weighttokens import TokenNet, TokenNetConfig
 
 #: The value of "format" in the metadata; another number is another layout.
 FORMAT = "transformer-nfn/1"
@@ -41,6 +42,7 @@ KINDS = {
     "probes": Kind(ProbeNetConfig, ProbeNet),
     "agreement": Kind(AgreementConfig, AgreementProbes),
     "heads": Kind(HeadNetConfig, HeadNet),
+    "tokens": Kind(TokenNetConfig, TokenNet),
 }
 
 

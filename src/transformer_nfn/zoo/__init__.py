@@ -8,6 +8,7 @@ from transformer_nfn.zoo.build import Build
 from transformer_nfn.zoo.errors import RecipeError, StoreError
 from transformer_nfn.zoo.finished.card import write_card
 from transformer_nfn.zoo.finished.exporting import export
+from transformer_nfn.zoo.finished.publishing import publish
 from transformer_nfn.zoo.finished.summary import summarize
 from transformer_nfn.zoo.finished.verification import Checked, verify
 from transformer_nfn.zoo.nets import NetShape
@@ -38,6 +39,7 @@ __all__ = [
     "export",
     "load_task",
     "make_plan",
+    "publish",
     "summarize",
     "verify",
     "write_card",

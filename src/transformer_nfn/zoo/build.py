@@ -126,6 +126,8 @@ class Build:
         recipe.first_runs(self.runs)  # a wrong number is reported before anything is written
         task = _task(recipe.task, self.data, recipe.patch)  # so are missing data
         self.recipe = recipe = recipe.with_data(task.digest)
+        parts = {"train": task.train, "validation": task.validation, "test": task.test}
+        self._about = {"about": task.about, **{name: len(part) for name, part in parts.items()}}
         self._content = {"recipe": recipe.model_dump(mode="json", exclude={"runs"})}
         check_owner(self.root, self._content)
         self.shards.sweep(SWEEP_AGE)
@@ -145,7 +147,7 @@ class Build:
             executor: Where the jobs run.
             watch: Wraps the outcomes as they come, for a progress bar.
         """
-        claim(self.root, self._content)
+        claim(self.root, self._content, data=self._about)
         jobs = [
             GroupJob(self.recipe, group, self.shards.url, self.data, self.device)
             for group in self.groups

@@ -16,7 +16,7 @@ from transformer_nfn.bench.models.neural import Fitting
 _COMMON = Fitting(epochs=50, warmup=5, schedule="cosine", keep="average", scaled=True)
 RATES = (3e-4, 1e-3, 3e-3)
 DECAYS = (0.0, 0.1)
-UNSCALED = ("probes", "heads")
+UNSCALED = ("probes", "probegen", "heads")
 
 #: Learning rate and weight decay that were chosen for each model.
 CHOSEN: Mapping[str, tuple[float, float]] = MappingProxyType(
@@ -24,7 +24,9 @@ CHOSEN: Mapping[str, tuple[float, float]] = MappingProxyType(
         "nfn": (1e-3, 0.0),
         "mlp": (1e-3, 0.0),
         "statnn": (1e-3, 0.0),
+        "tokens": (1e-3, 0.0),
         "probes": (1e-3, 0.0),
+        "probegen": (1e-3, 0.0),
         "heads": (3e-3, 0.0),
     }
 )

@@ -26,6 +26,8 @@ from transformer_nfn.models import (
     ProbeNetConfig,
     StatNN,
     StatNNConfig,
+    TokenNet,
+    TokenNetConfig,
     TransformerNFN,
     WeightModel,
 )
@@ -55,8 +57,8 @@ class Kind:
     Attributes:
         title: In tables.
         what: In one sentence.
-        origin: The paper's own model, one of its baselines, a control, ours, a variant of the
-            paper's model, or a user's own, see `register_predictor`.
+        origin: The paper's own model, one of its baselines, a rival from another paper, a control,
+            ours, a variant of the paper's model, or a user's own, see `register_predictor`.
         tier: What it is given: models are compared within a tier.
         invariant: Whether the paper's group leaves its predictions as they are, by construction.
         settings: All that determines a fit, beside data and seed; part of a cell's identity.
@@ -66,7 +68,7 @@ class Kind:
 
     title: str
     what: str
-    origin: Literal["published", "baseline", "control", "ours", "variant", "own"]
+    origin: Literal["published", "baseline", "rival", "control", "ours", "variant", "own"]
     tier: Tier
     invariant: bool
     settings: Mapping[str, Any]
@@ -120,6 +122,16 @@ def _statnn(seed: int, tokens: int) -> Callable[[NetBatch], WeightModel]:
 
 def _probes(seed: int, tokens: int) -> Callable[[NetBatch], WeightModel]:
     return lambda net: ProbeNet(ProbeNetConfig.of(net, tokens=tokens, probes=48, seed=seed))
+
+
+def _probegen(seed: int, tokens: int) -> Callable[[NetBatch], WeightModel]:
+    return lambda net: ProbeNet(
+        ProbeNetConfig.of(net, tokens=tokens, probes=48, generator=(32, 64, 64), seed=seed)
+    )
+
+
+def _tokens(seed: int, tokens: int) -> Callable[[NetBatch], WeightModel]:
+    return lambda net: TokenNet(TokenNetConfig.of(net, seed=seed))
 
 
 def _heads(seed: int, tokens: int) -> Callable[[NetBatch], WeightModel]:
@@ -249,6 +261,15 @@ MODELS: dict[str, Kind] = {
     "xgboost": _paper_trees("xgboost", "XGBoost"),
     "lightgbm": _paper_trees("lightgbm", "LightGBM"),
     "forest": _paper_trees("forest", "Random forest"),
+    "tokens": Kind(
+        "Weight tokens",
+        "weights as a sequence of tokens for a small transformer, after SANE, but not pretrained",
+        "rival",
+        "weights",
+        False,
+        _fitted("tokens"),
+        _neural(_tokens),
+    ),
     "statistics": _control(
         "statistics", "Statistics", "mean, variance and quantiles of each tensor", False
     ),
@@ -284,6 +305,16 @@ MODELS: dict[str, Kind] = {
         True,
         _fitted("probes"),
         _neural(_probes),
+    ),
+    "probegen": Kind(
+        "Generated probes",
+        "inputs that a deep linear generator makes go through the net, an MLP reads its answers, "
+        "after ProbeGen",
+        "rival",
+        "queries",
+        True,
+        _fitted("probegen"),
+        _neural(_probegen),
     ),
     "agreement": Kind(
         "Agreement probes",

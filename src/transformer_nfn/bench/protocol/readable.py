@@ -14,6 +14,7 @@ NEEDS: Mapping[str, Literal["nothing", "tensors", "function"]] = MappingProxyTyp
         "blockwise": "nothing",
         "statistics": "tensors",
         "probes": "function",
+        "probegen": "function",
         "agreement": "function",
     }
 )

@@ -271,6 +271,24 @@ def card(folder: Folder, as_json: Json = False) -> None:
 
 
 @zoo_app.command(cls=PlainCommand)
+def publish(
+    folder: Folder,
+    out: Annotated[str, typer.Option(help="A new folder or fsspec URL.")],
+    as_json: Json = False,
+) -> None:
+    """Copy a zoo for the Hugging Face hub: train, validation and test rows in files of their own.
+
+    Example: tnfn zoo publish mnist-small --out mnist-small-hub
+    """
+    check_zoos(folder)
+    check_package("matplotlib", "the histogram of the data card", "zoo")
+    from transformer_nfn.zoo import publish as write
+    from transformer_nfn.zoo.dataset import Zoo
+
+    show({"folder": out, "written": write(Zoo(folder), out)}, as_json)
+
+
+@zoo_app.command(cls=PlainCommand)
 def export(
     folder: Folder,
     out: Annotated[Path, typer.Option(help="Where the safetensors files go.")],

@@ -14,6 +14,9 @@ from transformer_nfn.zoo.finished.summary import QUANTILES, summarize
 from transformer_nfn.zoo.format.schema import COLUMNS
 
 HISTOGRAM = "accuracy.png"
+LAYOUT = "layout.json"
+#: Of examples, and of a published zoo's rows.
+SIDES = ("train", "validation", "test")
 _SIZES = (
     (10**3, "n<1K"),
     (10**4, "1K<n<10K"),
@@ -25,11 +28,19 @@ _SIZES = (
 
 
 def write_card(zoo: Zoo) -> list[str]:
-    """Write card and histogram into the zoo's folder, in place of older ones; their names."""
+    """Write card, histogram and layout into the zoo's folder, in place of older ones; their names.
+
+    The layout says where each tensor is in a row of weights, for readers without our code.
+    """
     text = card_text(zoo).encode()
+    layout = {
+        name: {"offset": offset, "shape": list(dims)}
+        for name, (offset, dims) in zoo.shape.stored.items()
+    }
     zoo.root.replace(HISTOGRAM, histogram(zoo))
+    zoo.root.replace(LAYOUT, json.dumps(layout, indent=1).encode())
     zoo.root.replace("README.md", text)
-    return ["README.md", HISTOGRAM]
+    return ["README.md", HISTOGRAM, LAYOUT]
 
 
 def card_text(zoo: Zoo) -> str:
@@ -40,7 +51,7 @@ def card_text(zoo: Zoo) -> str:
     """
     try:
         return _card_text(zoo)
-    except (KeyError, TypeError) as error:
+    except (KeyError, TypeError, ValueError) as error:
         raise StoreError(f"{zoo.url}: zoo.json or a file in builds/ lacks {error}") from None
 
 
@@ -53,13 +64,13 @@ def _card_text(zoo: Zoo) -> str:
     quantiles = " | ".join(f"{100 * value:.1f} %" for value in figures["test_accuracy_quantiles"])
     lines = [
         "---",
-        "license: mit",
+        *_licence(recipe),
         f"pretty_name: {json.dumps(name)}",  # a name such as `no` would be a truth value
         f"size_categories: [{size}]",
         "tags: [weight-space-learning, model-zoo, transformers]",
         "configs:",
         "  - config_name: default",
-        "    data_files: data/*.parquet",
+        *_data_files(zoo),
         "---",
         "",
         f"# {name}",
@@ -75,6 +86,7 @@ def _card_text(zoo: Zoo) -> str:
         f"| numbers in a net | {figures['weights_a_net']:,} |",
         f"| size | {figures['bytes'] / 1e6:,.0f} MB in {figures['shards']} shards |",
         *_recipe_lines(recipe),
+        *_data_lines(zoo.description.get("data", {}), recipe),
         *_build_lines(figures["builds"]),
         "",
         "## Test accuracy of the ok rows",
@@ -96,7 +108,7 @@ def _card_text(zoo: Zoo) -> str:
         "|---|---|---|",
         *(f"| `{name}` | {kind} | {meaning} |" for name, (kind, meaning) in COLUMNS.items()),
         f"| `weights` | list of {figures['weights_a_net']} float32 | all numbers of the net; the "
-        "layout (name, offset, shape) is in the Parquet schema's metadata |",
+        f"layout (name, offset, shape) is in `{LAYOUT}` and in the Parquet schema's metadata |",
         "",
         *_rebuild_lines(recipe, figures["runs"]),
     ]
@@ -156,6 +168,35 @@ def _last_epoch(table: Any) -> Any:
     names = [name for name in table.column("checkpoint").to_pylist() if name.isdigit()]
     last = max(names, key=int, default="best")
     return pa.array([name == last for name in table.column("checkpoint").to_pylist()], pa.bool_())
+
+
+def _licence(recipe: dict[str, Any]) -> list[str]:
+    if recipe.get("task") == "ag_news":  # its articles are for research only
+        return ["license: other", "license_name: research-only"]
+    return ["license: mit"]
+
+
+def _data_files(zoo: Zoo) -> list[str]:
+    """Splits where each shard belongs to one, as in a zoo that was published; else all files."""
+    names = zoo.names()
+    sides = [side for side in SIDES if any(name.startswith(f"{side}-") for name in names)]
+    if not all(name.startswith(tuple(f"{side}-" for side in SIDES)) for name in names):
+        return ["    data_files: data/*.parquet"]
+    lines = ["    data_files:"]
+    for side in sides:
+        lines += [f"      - split: {side}", f"        path: data/{side}-*.parquet"]
+    return lines
+
+
+def _data_lines(data: dict[str, Any], recipe: dict[str, Any]) -> list[str]:
+    if not data:
+        return []
+    counts = ", ".join(f"{data[side]:,} {side}" for side in SIDES)
+    return [
+        f"| data | {data['about'] or recipe['task']} |",
+        f"| examples | {counts} |",
+        f"| SHA-256 of the data | `{recipe['data']}` |",
+    ]
 
 
 def _recipe_lines(recipe: dict[str, Any]) -> list[str]:

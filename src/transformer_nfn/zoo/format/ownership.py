@@ -65,11 +65,18 @@ def check_owner(root: ShardFolder, content: dict[str, Any]) -> None:
         )
 
 
-def claim(root: ShardFolder, content: dict[str, Any]) -> None:
-    """Write zoo.json, or check that it is ours."""
+def claim(root: ShardFolder, content: dict[str, Any], **more: Any) -> None:
+    """Write zoo.json, or check that it is ours.
+
+    Args:
+        root: The zoo's folder.
+        content: What defines the zoo.
+        more: What is told of it beside that.
+    """
     described = {
         "format": FORMAT,
         **content,
+        **more,
         "versions": {
             "transformer-nfn": version("transformer-nfn"),
             "torch": torch.__version__,

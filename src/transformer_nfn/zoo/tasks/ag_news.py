@@ -87,6 +87,9 @@ def ag_news_task(
         test=_part(coordinates, test_ids, test_labels),
         patch=None,
         digest=digest_of((*seen, torch.tensor(width))),
+        about=f"AG News (Zhang, Zhao and LeCun 2015, for research only): {len(train[0]):,} of its "
+        f"120,000 training articles and {len(test[0]):,} of its 7,600 test articles; words are "
+        f"{table.shape[1]}-dimensional vectors of {vectors.name} in {width} principal coordinates",
     )
 
 

@@ -26,4 +26,5 @@ def digits_task(patch: int = 2) -> Task:
         return Part(patches(pixels, patch), labels, pixels=pixels)
 
     test, validation, train = map(part, torch.split(pixels, sizes), torch.split(classes, sizes))
-    return Task("digits", 10, train, validation, test, patch)
+    about = f"the {len(images):,} digits of scikit-learn (UCI, CC BY 4.0)"
+    return Task("digits", 10, train, validation, test, patch, about=about)

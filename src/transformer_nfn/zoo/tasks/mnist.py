@@ -57,6 +57,8 @@ def mnist_task(data: Path | None = None, patch: int = 4) -> Task:
         validation=_part((train[0][order[:VALIDATION]], train[1][order[:VALIDATION]]), patch),
         test=_part(test, patch),
         patch=patch,
+        about=f"MNIST (LeCun and Cortes, CC BY-SA 3.0): {count:,} of its 60,000 training images "
+        f"and {len(test[0]):,} of its 10,000 test images",
     )
 
 

@@ -92,6 +92,7 @@ class Task:
         digest: Hash of all examples, which enters the ids of runs; that of the parts if none is
             given. A task whose inputs are computed gives that of what they are computed from:
             other machines round otherwise.
+        about: Which data these are, how many, and under which licence, in a sentence.
     """
 
     name: str
@@ -101,6 +102,7 @@ class Task:
     test: Part
     patch: int | None
     digest: str = ""
+    about: str = ""
 
     def __post_init__(self) -> None:
         """Check that the parts fit one another, the classes and the patch."""

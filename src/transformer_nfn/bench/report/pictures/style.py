@@ -53,6 +53,7 @@ class Look(NamedTuple):
 LOOKS = {
     "published": Look("the paper's model", "#d55e00", "D"),
     "baseline": Look("its baselines", "#0072b2", "o"),
+    "rival": Look("rivals of the field", "#cc79a7", "X"),
     "control": Look("controls", "#4d4d4d", "s"),
     "ours": Look("ours", "#009e73", "P"),
     "variant": Look("variants of its model", "#882255", "^"),
