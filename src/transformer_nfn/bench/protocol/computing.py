@@ -101,6 +101,7 @@ def run_cell(job: CellJob, watch: WatchCell | None = None) -> dict[str, Any]:
             [bound.name, bound.accuracy]
             for bound in thresholds(divided.test if cell.test_zoo else examples)
         ],
+        "fit_seed": cell.fit_seed,
         "tau": kendall_tau(predicted, answers),
         "tau_moved": None if moved is None else kendall_tau(moved, answers),
         "tau_validation": kendall_tau(
