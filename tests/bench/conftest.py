@@ -8,6 +8,7 @@ import pytest
 
 from tests.bench.small import small_examples
 from transformer_nfn.bench.examples import Examples
+from transformer_nfn.bench.report import pictures
 from transformer_nfn.jobs import ShardFolder
 from transformer_nfn.zoo.format.schema import COLUMNS, FORMAT, ROW_GROUP, row_digest, zoo_table
 
@@ -40,3 +41,10 @@ def own_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
 def zoo_folder(tmp_path_factory: pytest.TempPathFactory) -> str:
     """60 runs of three epochs; only to be read."""
     return str(write_zoo(tmp_path_factory.mktemp("zoos") / "small", small_examples(60)))
+
+
+@pytest.fixture
+def plain_pictures(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Reports without pictures, of which each takes a second or two."""
+    for name in pictures.__all__:
+        monkeypatch.setattr(pictures, name, lambda *_, **__: b"a picture")

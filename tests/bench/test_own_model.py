@@ -51,6 +51,7 @@ def registered(monkeypatch: pytest.MonkeyPatch) -> str:
     return "mine"
 
 
+@pytest.mark.usefixtures("plain_pictures")
 def test_it_stands_in_the_report_and_is_missed_where_it_is_not_registered(
     registered, zoo_folder, tmp_path, monkeypatch
 ):

@@ -94,6 +94,7 @@ def test_unknown_names_are_refused(zoo_folder):
         prepared(Cell(zoo=zoo_folder, model="statistics", split=0, question="age"))
 
 
+@pytest.mark.usefixtures("plain_pictures")
 def test_both_experiments_are_computed_compared_apart_and_reported(zoo_folder, tmp_path):
     models = ["hyperparameters"]
     cells = [

@@ -113,6 +113,7 @@ def test_pages_without_anything_to_say_are_not_written(tmp_path: Path) -> None:
     assert "learning-curves.md" not in pages["index.md"]
 
 
+@pytest.mark.usefixtures("plain_pictures")
 def test_the_first_page_stays_short_with_many_models_and_zoos(tmp_path: Path) -> None:
     """All models on four zoos and both tracks, in another order on each; the page's own notes."""
     names = ("mnist-small", "agnews-small", "digits-mini", "mnist-good")

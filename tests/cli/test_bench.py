@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 from typer.main import get_command
 
-from tests.bench.conftest import write_zoo
+from tests.bench.conftest import plain_pictures, write_zoo
 from tests.bench.small import RESIDUAL, small_examples
 from tests.bench.test_across import renamed
 from tests.bench.test_ranking import export
@@ -16,6 +16,9 @@ from transformer_nfn.cli.main import app
 
 COMMANDS = [["bench", name] for name in sorted(get_command(app).commands["bench"].commands)]
 CHEAP = "hyperparameters,statistics"
+
+
+__all__ = ["plain_pictures"]  # a fixture
 
 
 @pytest.fixture(autouse=True)
@@ -77,6 +80,7 @@ def test_a_run_ends_with_a_report_and_is_not_repeated(zoo_folder, tmp_path):
     assert (tmp_path / "elsewhere" / "results.json").is_file()
 
 
+@pytest.mark.usefixtures("plain_pictures")
 def test_a_run_across_zoos(zoo_folder, tmp_path):
     made = renamed(small_examples(20, shape=RESIDUAL, seed=1))
     other = str(write_zoo(tmp_path / "other", made, name="other"))
@@ -84,7 +88,7 @@ def test_a_run_across_zoos(zoo_folder, tmp_path):
     models = ["--models", "hyperparameters,blockwise"]
     assert run(zoo_folder, tmp_path / "out", *options, *models)["computed"] == 4
     page = (tmp_path / "out" / "report" / "index.md").read_text(encoding="utf-8")
-    assert "## Across zoos" in page
+    assert "[transfer between zoos](transfer.md)" in page
     refused = tnfn("bench", "run", "--zoo", zoo_folder, "--out", tmp_path, *options[:2])
     assert "which needs one" in str(refused.exception)
     unreadable = ["--models", "mlp", "--splits", 1, "--no-report"]
@@ -93,6 +97,7 @@ def test_a_run_across_zoos(zoo_folder, tmp_path):
     assert "mlp cannot read the networks of the test zoo" in failed.stderr
 
 
+@pytest.mark.usefixtures("plain_pictures")
 def test_a_run_of_several_sizes(zoo_folder, tmp_path, monkeypatch):
     monkeypatch.setattr("transformer_nfn.bench.protocol.experiments.SIZES", (20, 40))
     figures = run(zoo_folder, tmp_path / "out", "--experiment", "sizes")
@@ -100,7 +105,7 @@ def test_a_run_of_several_sizes(zoo_folder, tmp_path, monkeypatch):
     again = run(zoo_folder, tmp_path / "out", "--no-report")
     assert again["computed"] == 0  # the whole zoo is among them
     page = (tmp_path / "out" / "report" / "index.md").read_text(encoding="utf-8")
-    assert "## More runs" in page
+    assert "[learning curves](learning-curves.md)" in page
 
 
 def test_the_plan_knows_what_is_finished(zoo_folder, tmp_path):
@@ -112,6 +117,7 @@ def test_the_plan_knows_what_is_finished(zoo_folder, tmp_path):
     assert "4 cells, 4 finished" in well("bench", "plan", *options).stdout
 
 
+@pytest.mark.usefixtures("plain_pictures")
 def test_a_cell_that_fails_is_reported_and_the_exit_code_says_so(
     zoo_folder,
     tmp_path,
