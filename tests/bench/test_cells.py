@@ -14,6 +14,7 @@ from tests.bench.small import small_examples
 from transformer_nfn.bench.errors import BenchError, LeakError
 from transformer_nfn.bench.kendall import kendall_tau
 from transformer_nfn.bench.models.registry import MODELS, main_models
+from transformer_nfn.bench.models.saved import load_predictor
 from transformer_nfn.bench.protocol import computing as cells_module
 from transformer_nfn.bench.protocol.cell import Cell
 from transformer_nfn.bench.protocol.computing import (
@@ -213,6 +214,13 @@ def test_a_leak_made_by_preparing_is_caught(zoo_folder, monkeypatch):
     monkeypatch.setattr(cells_module, "moved_by_group", swapped)
     with pytest.raises(LeakError):
         prepared(Cell(zoo=zoo_folder, model="mlp", split=0, augment=1.0))
+
+
+def test_a_kept_model_has_the_seed_of_its_fit(zoo_folder, tmp_path):
+    cell = Cell(zoo=zoo_folder, model="statistics", split=1, seed=2)
+    record = run_cell(CellJob(cell, "x", str(tmp_path), "cpu", True))
+    saved = load_predictor(tmp_path / "models" / "x")
+    assert saved.description.seed == record["fit_seed"] == 2001
 
 
 def test_models_are_kept_where_asked(zoo_folder, tmp_path):

@@ -12,7 +12,8 @@ from transformer_nfn.bench.report.front import front_page
 from transformer_nfn.bench.report.notes import filled
 from transformer_nfn.bench.report.page import Page
 from transformer_nfn.bench.report.scores import Comparison, comparisons, shown_place
-from transformer_nfn.bench.report.tiers import in_tier, overview_table, tier_sentences
+from transformer_nfn.bench.report.tables import in_tier
+from transformer_nfn.bench.report.tiers import overview_table, tier_sentences
 from transformer_nfn.bench.report.within import tau_within
 from transformer_nfn.bench.report.writing import write_report
 

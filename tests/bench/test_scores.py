@@ -268,7 +268,7 @@ def test_who_is_ahead_of_whom():
     assert lines["MLP"].count("behind") == 1
     assert lines["MLP"].count("not told apart") == 1
     assert lines["LightGBM"].endswith("ahead |")
-    assert lines["Hyperparameters"].endswith("behind |  |")
+    assert lines["Hyperparameters"].endswith("|  |  |")
 
 
 def test_results_have_a_record_for_each_cell_and_threshold():

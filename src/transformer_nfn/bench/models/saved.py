@@ -77,7 +77,7 @@ def save_predictor(
     guard = Guard.fitted(divided.train, divided.validation, invariant=invariant)
     described = Description(
         model=model,
-        seed=record["split"],
+        seed=record["fit_seed"],
         shape=divided.train.shape,
         guard_features=guard.features,
         guard_limit=guard.limit,

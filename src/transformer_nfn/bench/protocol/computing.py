@@ -25,6 +25,7 @@ from transformer_nfn.bench.models.saved import is_saved, save_predictor
 from transformer_nfn.bench.protocol.cell import Cell
 from transformer_nfn.bench.protocol.cost import measured
 from transformer_nfn.bench.protocol.enough import check_enough
+from transformer_nfn.bench.protocol.heldout import without
 from transformer_nfn.bench.protocol.loading import (
     divide,
     load_examples,
@@ -35,6 +36,7 @@ from transformer_nfn.bench.protocol.loading import (
 from transformer_nfn.bench.protocol.readable import check_known, check_readable
 from transformer_nfn.bench.protocol.record import read_record
 from transformer_nfn.bench.protocol.splits import check_across, check_split
+from transformer_nfn.bench.questions import QUESTIONS
 from transformer_nfn.group import MatrixSampler, conditioned, random_element, uniform
 from transformer_nfn.jobs import DamagedError, ShardFolder
 from transformer_nfn.zoo.dataset import NetShape, Zoo
@@ -43,6 +45,8 @@ from transformer_nfn.zoo.dataset import NetShape, Zoo
 STRESS_CONDITION = 1e3
 #: Column of a cell tested on another zoo: whether training had a run of these hyperparameters.
 SEEN = "seen_hyperparameters"
+#: Column of a cell that was asked something else than accuracy.
+ANSWER = "answer"
 #: Key of the record in the metadata of a cell's file.
 RECORD = b"transformer_nfn.bench"
 _SEED = 20250424  # of the group elements; nothing else depends on it
@@ -80,7 +84,7 @@ def run_cell(job: CellJob, watch: WatchCell | None = None) -> dict[str, Any]:
         predictor.fit(divided.train, divided.validation, state=state, watch=tell)
     with measured() as predict:
         predicted = predictor.predict(divided.test)
-    accuracy = divided.test.accuracy
+    answers = divided.test.target
     moved = None  # where blocks are not known, there is no group
     if isinstance(divided.test.shape, NetShape):
         moved = predictor.predict(
@@ -97,10 +101,11 @@ def run_cell(job: CellJob, watch: WatchCell | None = None) -> dict[str, Any]:
             [bound.name, bound.accuracy]
             for bound in thresholds(divided.test if cell.test_zoo else examples)
         ],
-        "tau": kendall_tau(predicted, accuracy),
-        "tau_moved": None if moved is None else kendall_tau(moved, accuracy),
+        "fit_seed": cell.fit_seed,
+        "tau": kendall_tau(predicted, answers),
+        "tau_moved": None if moved is None else kendall_tau(moved, answers),
         "tau_validation": kendall_tau(
-            predictor.predict(divided.validation), divided.validation.accuracy
+            predictor.predict(divided.validation), divided.validation.target
         ),
         "epoch": getattr(predictor, "epoch", None),
         "parameters": predictor.parameter_count,
@@ -119,6 +124,8 @@ def run_cell(job: CellJob, watch: WatchCell | None = None) -> dict[str, Any]:
     if cell.test_zoo is not None:
         record |= _other_zoo(Zoo(cell.test_zoo))
         table = table.append_column(SEEN, pa.array(_twins_seen(divided)))
+    if cell.question != "accuracy":
+        table = table.append_column(ANSWER, pa.array(answers))
     table = table.append_column("predicted", pa.array(predicted))
     if moved is not None:
         table = table.append_column("moved", pa.array(moved))
@@ -149,6 +156,11 @@ def prepared(cell: Cell) -> Divided:
         check_readable(cell.model, examples.shape, Zoo(cell.test_zoo).shape)
         divided = replace(divided, test=load_examples(cell.test_zoo, cell.checkpoints, None))
     sides: list[Examples] = [divided.train, divided.validation, divided.test]
+    if cell.held_out is not None:
+        sides = without(sides, cell.held_out)
+    if cell.question not in QUESTIONS:
+        raise BenchError(f"no question {cell.question!r}; there are {', '.join(QUESTIONS)}")
+    sides = [replace(side, question=cell.question) for side in sides]
     if cell.threshold is not None:
         sides = [side.take(side.accuracy >= cell.threshold) for side in sides]
     if cell.augment is not None:
@@ -160,7 +172,7 @@ def prepared(cell: Cell) -> Divided:
     # `divide` has checked what it gave, not what was made of it.
     if cell.test_zoo is not None:
         check_across(*sides)
-    elif (cell.threshold, cell.augment, cell.train_runs) != (None, None, None):
+    elif (cell.threshold, cell.augment, cell.train_runs, cell.held_out) != (None,) * 4:
         check_split(*sides)
     return Divided(*sides)
 

@@ -6,6 +6,7 @@ from typing import Any, Literal
 from transformer_nfn.bench.errors import BenchError
 from transformer_nfn.bench.models.registry import MODELS, main_models
 from transformer_nfn.bench.protocol.cell import Cell
+from transformer_nfn.bench.protocol.heldout import HELD_OUT
 from transformer_nfn.bench.protocol.loading import (
     Checkpoints,
     chosen_table,
@@ -13,11 +14,21 @@ from transformer_nfn.bench.protocol.loading import (
     thresholds,
 )
 from transformer_nfn.bench.protocol.readable import is_readable, what_it_lacks
+from transformer_nfn.bench.questions import QUESTIONS
 from transformer_nfn.zoo import TASKS
 from transformer_nfn.zoo.dataset import Zoo
 
 Experiment = Literal[
-    "main", "components", "channels", "ranks", "augmentation", "thresholds", "sizes", "across"
+    "main",
+    "components",
+    "channels",
+    "ranks",
+    "augmentation",
+    "thresholds",
+    "sizes",
+    "across",
+    "questions",
+    "held-out",
 ]
 #: Runs of the smaller zoos of a learning curve.
 SIZES = (75, 150, 300, 600, 1000)
@@ -79,6 +90,10 @@ def experiment_cells(
         changes = [{"train_runs": size} for size in smaller_sizes(zoo, checkpoints, runs)] + [{}]
     if experiment == "across":
         changes = [{"test_zoo": test_zoo}]
+    if experiment == "questions":
+        changes = [{"question": name} for name in QUESTIONS if name != "accuracy"]
+    if experiment == "held-out":
+        changes = [{"held_out": name} for name in HELD_OUT]
     shared: dict[str, Any] = {"zoo": zoo, "checkpoints": checkpoints, "runs": runs}
     return [
         Cell(model=model, split=split, seed=seed, **shared, **change)

@@ -54,6 +54,8 @@ class _Record(BaseModel):
     test_folder: str | None = None
     test_track: Literal["independent", "shared"] | None = None
     test_zoo_runs: int | None = None
+    question: str = "accuracy"
+    held_out: str | None = None
     thresholds: list[tuple[str, float]]
     tau: FiniteFloat
     tau_moved: FiniteFloat | None

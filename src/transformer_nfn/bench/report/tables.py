@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from transformer_nfn.bench.models.registry import MODELS
+from transformer_nfn.bench.models.registry import MODELS, Tier
 from transformer_nfn.bench.protocol.loading import Threshold
 from transformer_nfn.bench.report.published import (
     AUGMENTED_TABLE,
@@ -50,19 +50,23 @@ def main_table(comparison: Comparison, task: str) -> str:
     return table(header + [f"paper: {' / '.join(names)}"] * published, rows)
 
 
+def in_tier(comparison: Comparison, tier: Tier) -> list[str]:
+    """The models of a tier, the best first."""
+    return [model for model in comparison.ranking() if MODELS[model].tier == tier]
+
+
 def differences_table(comparison: Comparison) -> str:
-    """Each model against the best and against hyperparameters alone, paired."""
-    best = comparison.ranking()[0]
+    """Each model against the first of its tier and against hyperparameters alone, paired."""
     control = "hyperparameters" if "hyperparameters" in comparison.models else None
     rows = []
     for model in comparison.ranking():
         cells = [MODELS[model].title]
-        for other in (best, control):
+        for other in (in_tier(comparison, MODELS[model].tier)[0], control):
             if other is not None:
                 same = model == other
                 cells.append("" if same else _verdict(comparison, model, other))
         rows.append(cells)
-    header = ["model", f"against {MODELS[best].title}"]
+    header = ["model", "against the first of its tier"]
     return table(header + ["against hyperparameters alone"] * (control is not None), rows)
 
 

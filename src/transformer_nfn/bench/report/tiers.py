@@ -2,15 +2,10 @@
 
 from collections.abc import Sequence
 
-from transformer_nfn.bench.models.registry import MODELS, TIERS, Tier
+from transformer_nfn.bench.models.registry import MODELS, TIERS
 from transformer_nfn.bench.report.page import file_name
 from transformer_nfn.bench.report.scores import Comparison
-from transformer_nfn.bench.report.tables import figure
-
-
-def in_tier(comparison: Comparison, tier: Tier) -> list[str]:
-    """The models of a tier, the best first."""
-    return [model for model in comparison.ranking() if MODELS[model].tier == tier]
+from transformer_nfn.bench.report.tables import figure, in_tier
 
 
 def column_name(comparison: Comparison) -> str:

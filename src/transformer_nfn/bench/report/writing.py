@@ -4,6 +4,7 @@ from pathlib import Path
 
 from transformer_nfn.bench.models.registry import main_models, shown_beside
 from transformer_nfn.bench.protocol.computing import Finished
+from transformer_nfn.bench.report.asked import asked_page
 from transformer_nfn.bench.report.choosing import shown_cells
 from transformer_nfn.bench.report.front import front_page
 from transformer_nfn.bench.report.notes import filled, read_notes
@@ -19,6 +20,7 @@ PAGE = "index.md"
 PAPER = "paper.md"
 SIZES = "learning-curves.md"
 TRANSFER = "transfer.md"
+ASKED = "questions.md"
 RESULTS = "results.json"
 
 
@@ -26,7 +28,8 @@ def write_report(out: str | Path, to: str | Path, notes: str | Path | None = Non
     """Write the report of all finished cells of a benchmark, in place of an older one.
 
     One page with all models at a glance, and pages with the details: one for each zoo and track,
-    one for the paper's other tables, one for learning curves and one for transfer between zoos.
+    one for the paper's other tables, one for learning curves, one for transfer between zoos and one
+    for other questions and for extrapolation.
 
     Args:
         out: The folder of the benchmark.
@@ -56,6 +59,7 @@ def _write(
         PAPER: ("the paper's other tables", paper_page(page, cells, main)),
         SIZES: ("learning curves", sizes_page(page, cells)),
         TRANSFER: ("transfer between zoos", transfer_page(page, cells)),
+        ASKED: ("other questions, and runs of a kind not learned from", asked_page(page, cells)),
     }
     details = [f"[{title}]({name})" for name, (title, text) in pages.items() if text is not None]
     texts = {

@@ -23,6 +23,7 @@ def zoo_page(page: Page, comparison: Comparison) -> str:
             pictures.by_threshold(comparison),
         ),
         "## Who is ahead of whom",
+        _TIERS,
         tables.differences_table(comparison),
         *_within(comparison),
         *_stress(page, comparison, file),
@@ -88,8 +89,11 @@ ceiling is τ of a perfect predictor: a net's accuracy is known from a finite te
 paper's figures stand beside ours where the same cell exists; its zoos have 16,000 runs, all from
 one seed, and its splits are random over checkpoints."""
 
-_WITHIN = """τ over pairs of runs of one configuration, at the same checkpoint. Such runs were
-trained alike, so how they were trained says nothing of their order."""
+_TIERS = """Models are compared within a tier: weights only, weights and queries, unlabelled inputs,
+labelled inputs, no weights. The first of a tier is compared with none of it."""
+
+_WITHIN = """τ over pairs of runs of one configuration, at the same checkpoint. Such runs differ
+only in their seed or in a weak L2, so how they were trained says next to nothing of their order."""
 
 _STRESS = f"""τ on the same test rows after a random element of the group, another for each net
 and block: heads and neurons permuted, M and N of condition number {STRESS_CONDITION:,.0f},
