@@ -281,6 +281,7 @@ def test_the_commands(exported, tmp_path, capsys, monkeypatch):
     assert ended.code == 0, ended
     page = (tmp_path / "bench" / "report" / "zoo-independent.md").read_text(encoding="utf-8")
     assert "Under the group" not in page
+    assert "# zoo: zoo, 59 runs, which no recipe of this package builds" in page
 
 
 def test_a_hostile_description_of_tensors_is_refused():

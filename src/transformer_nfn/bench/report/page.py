@@ -6,6 +6,7 @@ from typing import Any
 
 from transformer_nfn.bench.models.registry import MODELS, load_installed, main_models
 from transformer_nfn.bench.report.scores import Comparison
+from transformer_nfn.zoo.dataset import RECIPES
 
 
 class Page:
@@ -113,6 +114,8 @@ def _is_outside(comparison: Comparison, model: str) -> bool:
 
 
 def _build(zoo: str, runs: Any, track: str, folder: str) -> str:
+    if zoo not in RECIPES:  # a recipe of one's own, or networks of one's own
+        return f"# {folder}: {zoo}, {runs} runs, which no recipe of this package builds"
     seeds = " --seeds shared" if track == "shared" else ""
     return f"tnfn zoo build {zoo} --runs {runs}{seeds} --out {folder}"
 
