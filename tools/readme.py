@@ -89,6 +89,15 @@ PAGES = (
     ),
     Page("docs/tutorials/first-verdict.md", tiny_bert),
     Page("docs/tutorials/train.md", short_recipe, {**FEW_RUNS, "range(30)": "range(2)"}),
+    # Two networks in each fold are as few as go; tests run the benchmark.
+    Page(
+        "docs/tutorials/own-ranking.md",
+        small={
+            "NETWORKS = 70": "NETWORKS = 30",
+            "randint(5, 120, ())": "randint(1, 12, ())",
+            "tnfn bench run --zoo mine --models statistics --splits 1 --no-report --out bench": "",
+        },
+    ),
 )
 
 

@@ -31,7 +31,8 @@ def zoo_folder(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 
 def test_the_commands_are_those_of_the_documentation():
-    assert [name for _, name in COMMANDS] == ["fit", "models", "plan", "report", "run"]
+    names = ["fit", "models", "plan", "report", "rows", "run", "score"]
+    assert [name for _, name in COMMANDS] == names
 
 
 @pytest.mark.parametrize("command", [*COMMANDS, ["rank"]])

@@ -4,6 +4,7 @@ import ast
 import json
 import shutil
 from collections.abc import Iterator
+from csv import writer
 from pathlib import Path
 
 import pyarrow as pa
@@ -56,6 +57,13 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (home / "model").mkdir()
     for name, content in zip(PREDICTOR, sound_predictor(), strict=True):
         (home / "model" / name).write_bytes(content)
+    with (home / "accuracies.csv").open("w", newline="") as file:
+        table = writer(file)
+        table.writerow(["path", "accuracy", "group"])
+        table.writerows([one.name, 0.5, HOSTILE] for one in nets)
+    with (home / "predictions.csv").open("w", newline="") as file:
+        table = writer(file)
+        table.writerows([["run_id", "checkpoint", "predicted"], [HOSTILE, HOSTILE, 0.5]])
     built(Recipe.load(write_tiny(home, ("runs = 10", "runs = 2"))), home / "zoo")
     return home
 
@@ -102,6 +110,12 @@ def lines(home: Path, out: Path) -> dict[str, list[Words]]:
         "zoo plan": [[missing]],
         "zoo build": [[home / "tiny.toml", "--out", home / "zoo"], [missing, "--out", out / "z"]],
         "zoo import": [[missing, "--task", "mnist", "--out", out / "z"]],
+        "zoo from-checkpoints": [
+            [home / "nets", home / "accuracies.csv", "--out", out / "gathered"],
+            [home / "some", home / "accuracies.csv", "--out", out / "gathered"],
+            [home / "nets", missing, "--out", out / "gathered"],
+            [missing, home / "accuracies.csv", "--out", out / "gathered"],
+        ],
         "zoo info": [[home / "zoo"], [missing]],
         "zoo verify": [[home / "zoo"], [home / "model"]],
         "zoo card": [[home / "zoo"], [missing]],
@@ -115,6 +129,12 @@ def lines(home: Path, out: Path) -> dict[str, list[Words]]:
         "bench run": [[*cells, "--out", out / "cells"]],
         "bench report": [[missing]],
         "bench fit": [["--zoo", missing, "--model", HOSTILE, "--name", HOSTILE]],
+        "bench rows": [[missing, "--out", out / "r.csv"], [home / "zoo", "--out", out / "r.csv"]],
+        "bench score": [
+            [missing, "--zoo", home / "zoo"],
+            [home / "accuracies.csv", "--zoo", home / "zoo"],
+            [home / "predictions.csv", "--zoo", home / "zoo"],
+        ],
     }
 
 

@@ -23,6 +23,7 @@ from tests.bench.conftest import write_zoo
 from tests.bench.small import small_examples
 from tests.cli.run import Ended, tnfn
 from tests.zoo.conftest import write_tiny
+from transformer_nfn.bench import sides_table
 from transformer_nfn.cli.main import app
 from transformer_nfn.zoo import Recipe, export
 from transformer_nfn.zoo.build import _task
@@ -34,6 +35,7 @@ RIGHT = {
     "zoo plan": "RECIPE --data NETS",
     "zoo build": "RECIPE --out NEW_FOLDER --data NETS",
     "zoo import": "PUBLISHED --task mnist --out NEW_FOLDER",
+    "zoo from-checkpoints": "NETS ACCURACIES --out NEW_FOLDER",
     "zoo info": "ZOO",
     "zoo verify": "ZOO",
     "zoo card": "ZOO",
@@ -44,6 +46,8 @@ RIGHT = {
     "bench run": "--zoo ZOO --models hyperparameters --splits 1 --no-report --out NEW_FOLDER",
     "bench report": "BENCH --to NEW_FOLDER --notes NOTES",
     "bench fit": "--zoo ZOO --model hyperparameters --name new",
+    "bench rows": "ZOO --out NEW.parquet",
+    "bench score": "PREDICTIONS --zoo ZOO --name new --out NEW_FOLDER",
     "rank": "NETS --model MODEL",
     "inspect": "NET --family FAMILY",
     "families": "llama",
@@ -63,7 +67,7 @@ RIGHT = {
 NOT_RUN = ("zoo import", "zoo plan", "zoo build", "zoo verify")
 NOT_RUN += ("bench report", "inspect", "reparam", "kin")
 INPUT = re.compile(
-    r"\b(NETS?|OTHER|ZOO|BENCH|MODEL|PRINTS|CERTIFICATE|RECIPE|PUBLISHED|NOTES|FAMILY|UNITS)\b"
+    r"\b(NETS?|OTHER|ZOO|BENCH|MODEL|PRINTS|CERTIFICATE|RECIPE|PUBLISHED|NOTES|FAMILY|UNITS|PREDICTIONS|ACCURACIES)\b"
 )
 OUTPUT = re.compile(r"\bNEW(_FOLDER|\.\w+)\b")
 
@@ -97,6 +101,14 @@ class House(dict[str, str]):
     home: Path
 
 
+def made_up_predictions(zoo: str) -> str:
+    """Of the test rows of the first split, as CSV."""
+    rows = sides_table(zoo, 0, "epochs", None).to_pylist()
+    tested = (row for row in rows if row["side"] == "test")
+    lines = (f"{row['run_id']},{row['checkpoint']},{row['epoch']}" for row in tested)
+    return "\n".join(["run_id,checkpoint,predicted", *lines])
+
+
 @pytest.fixture(scope="module")
 def house(tmp_path_factory: pytest.TempPathFactory) -> Iterator[House]:
     home = tmp_path_factory.mktemp("house")
@@ -125,6 +137,8 @@ def house(tmp_path_factory: pytest.TempPathFactory) -> Iterator[House]:
         "NOTES.md": "# Notes",
         "FAMILY.py": "1 / 0",
         "UNITS.toml": "x = 1",
+        "ACCURACIES.csv": "\n".join(["path,accuracy", *(f"{one.name},0.5" for one in files[:3])]),
+        "PREDICTIONS.csv": made_up_predictions(found["ZOO"]),
     }.items():
         (home / word.lower()).write_text(text)
         found[word.partition(".")[0]] = str(home / word.lower())
@@ -258,6 +272,7 @@ NONSENSE = {
         "--ray nowhere",
     ],
     "zoo import": ["--limit -1", "--task cifar"],
+    "zoo from-checkpoints": ["more", "--out ZOO", "--limit 3"],
     "zoo export": ["--run -1", "--checkpoint none", "--min-accuracy nan", "--min-accuracy 2"],
     "bench plan": ["--runs 0", "--splits 6", "--models oracle", "--models ,", "--experiment x"],
     "bench run": [
@@ -271,6 +286,18 @@ NONSENSE = {
         "--models mlp --runs 30 --experiment sizes --zoo TINY",
     ],
     "bench fit": ["--split 9", "--runs 0", "--model oracle", "--name ../up", "--device tpu"],
+    "bench rows": ["--split 5", "--split x", "--checkpoints first", "--runs 0", "--out x.txt"],
+    "bench score": [
+        "--split 1",
+        "--split -1",
+        "--name nfn",
+        "--name ../up",
+        "--tier all",
+        "--runs 30",
+        "--checkpoints last",
+        "--zoo TINY",
+        "--out NOTES",
+    ],
     "bench report": ["--notes ZOO"],
     "rank": ["--ray", "--model oracle", "--model ../x", "--top -1 --ray", "--out NOTES"],
     "families": ["one two", "--set x"],
@@ -330,6 +357,7 @@ NEEDING = {
         "dedup NETS --tree NEW.png",
         "zoo build TINY.toml --out NEW_FOLDER",
         "zoo import NETS --task mnist --out NEW_FOLDER",
+        "zoo from-checkpoints NETS ACCURACIES --out NEW_FOLDER",
         "zoo card ZOO",
         "zoo publish ZOO --out NEW_FOLDER",
         "bench run --zoo ZOO --out NEW_FOLDER",

@@ -10,7 +10,9 @@ from transformer_nfn.bench.models.neural import Fitting, NeuralPredictor
 from transformer_nfn.bench.models.predictor import Predictor, Step
 from transformer_nfn.bench.models.registry import (
     MODELS,
+    TIERS,
     Kind,
+    load_installed,
     main_models,
     register_predictor,
 )
@@ -20,6 +22,13 @@ from transformer_nfn.bench.protocol.cell import Cell
 from transformer_nfn.bench.protocol.computing import Finished, finished_cells, fit_and_save
 from transformer_nfn.bench.protocol.experiments import experiment_cells
 from transformer_nfn.bench.protocol.loading import divide, load_examples
+from transformer_nfn.bench.protocol.outside import (
+    Predictions,
+    keep_outside,
+    outside_cell,
+    read_predictions,
+    sides_table,
+)
 from transformer_nfn.bench.protocol.planning import estimate_seconds
 from transformer_nfn.bench.protocol.runner import Bench
 from transformer_nfn.bench.ranking import (
@@ -30,11 +39,13 @@ from transformer_nfn.bench.ranking import (
     rank_files,
     rank_nets,
 )
+from transformer_nfn.bench.report.outside import Placed, standing
 from transformer_nfn.bench.report.scores import Comparison, comparisons
 from transformer_nfn.bench.report.writing import write_report
 
 __all__ = [
     "MODELS",
+    "TIERS",
     "Bench",
     "BenchError",
     "Cell",
@@ -47,6 +58,8 @@ __all__ = [
     "LeakError",
     "Net",
     "NeuralPredictor",
+    "Placed",
+    "Predictions",
     "Predictor",
     "Ranked",
     "Step",
@@ -59,14 +72,20 @@ __all__ = [
     "experiment_cells",
     "finished_cells",
     "fit_and_save",
+    "keep_outside",
     "kendall_tau",
     "load_examples",
+    "load_installed",
     "load_predictor",
     "main_models",
     "named_folder",
+    "outside_cell",
     "rank_files",
     "rank_nets",
+    "read_predictions",
     "register_predictor",
     "saved_names",
+    "sides_table",
+    "standing",
     "write_report",
 ]

@@ -9,9 +9,10 @@ import torch
 from jaxtyping import Float, Float64
 from torch import Tensor
 
+from transformer_nfn.bench.questions import QUESTIONS
 from transformer_nfn.group import GroupElement
 from transformer_nfn.space import NetBatch, WeightBatch
-from transformer_nfn.zoo.dataset import NetShape
+from transformer_nfn.zoo.dataset import AnyShape
 
 
 @dataclass(frozen=True, eq=False)
@@ -22,19 +23,26 @@ class Examples:
         table: The zoo's columns without the weights.
         weights: One flat row for each network, in the order of `NetShape.stored`.
         shape: The sizes of the networks.
+        question: What is asked of them, a name in `QUESTIONS`.
     """
 
     table: pa.Table
     weights: Float[Tensor, "n weights"]
-    shape: NetShape
+    shape: AnyShape
+    question: str = "accuracy"
 
     def __len__(self) -> int:
         return len(self.table)
 
     @property
     def accuracy(self) -> Float64[np.ndarray, " n"]:
-        """What is to be predicted: test accuracy, 0 to 1."""
+        """Test accuracy, 0 to 1: what good networks are known by."""
         return self.column("test_accuracy")
+
+    @property
+    def target(self) -> Float64[np.ndarray, " n"]:
+        """What is to be predicted, 0 to 1: the answer to the question."""
+        return QUESTIONS[self.question].answer(self.table)
 
     def column(self, name: str) -> np.ndarray:
         """A column of the table."""
@@ -72,6 +80,7 @@ class Examples:
             pa.concat_tables(part.table for part in parts),
             torch.cat([part.weights for part in parts]),
             first.shape,
+            first.question,
         )
 
 

@@ -7,12 +7,11 @@ from typing import Any, NamedTuple
 import numpy as np
 import pyarrow as pa  # type: ignore[import-untyped]
 import torch
-from safetensors import SafetensorError, safe_open
 
 from transformer_nfn.bench.errors import BenchError
 from transformer_nfn.bench.examples import Examples
 from transformer_nfn.bench.models.saved import SavedPredictor
-from transformer_nfn.zoo.dataset import NetShape
+from transformer_nfn.zoo.dataset import AnyShape, StoreError, check_header, read_row
 
 #: What the model that reads no weights needs; `tnfn zoo export` writes it into a file's metadata.
 _HYPERPARAMETERS = ("lr", "l2", "dropout", "init_std", "train_fraction", "epoch")
@@ -88,8 +87,8 @@ def rank_nets(model: SavedPredictor, nets: Sequence[Net]) -> list[Ranked]:
     return ranked
 
 
-def read_net(path: Path, shape: NetShape) -> tuple[np.ndarray, dict[str, Any]]:
-    """The flat row of one file that `tnfn zoo export` wrote, and its metadata.
+def read_net(path: Path, shape: AnyShape) -> tuple[np.ndarray, dict[str, Any]]:
+    """The flat row of one file, and its metadata.
 
     Names and shapes are compared with what the model reads before anything is loaded.
 
@@ -97,37 +96,24 @@ def read_net(path: Path, shape: NetShape) -> tuple[np.ndarray, dict[str, Any]]:
         BenchError: If it is another kind of file, or a net of other sizes.
     """
     try:
-        with safe_open(path, framework="np") as file:
-            slices = {name: file.get_slice(name) for name in file.keys()}  # noqa: SIM118
-            check_net({n: (tuple(s.get_shape()), s.get_dtype()) for n, s in slices.items()}, shape)
-            row = np.concatenate([file.get_tensor(name).ravel() for name in shape.stored])
-            metadata = dict(file.metadata() or {})
-    except (SafetensorError, OSError) as error:
-        raise BenchError(f"cannot be read: {error}") from error
-    if not np.isfinite(row).all():
+        row, metadata = read_row(path, shape)
+    except StoreError as error:
+        raise BenchError(f"not a net that this model reads: it {error}") from None
+    if not row.isfinite().all():
         raise BenchError("has NaN or infinite weights")
-    return row, metadata
+    return row.numpy(), dict(metadata)
 
 
-def check_net(found: Mapping[str, tuple[tuple[int, ...], str]], shape: NetShape) -> None:
+def check_net(found: Mapping[str, tuple[tuple[int, ...], str]], shape: AnyShape) -> None:
     """Compare names, shapes and dtypes of a file with what a model reads.
 
     Raises:
         BenchError: If they differ.
     """
-    names = set(found)
-    if names != set(shape.stored):
-        missing, unknown = set(shape.stored) - names, names - set(shape.stored)
-        raise BenchError(
-            f"not a net that this model reads: {len(missing)} tensors are missing, "
-            f"{len(unknown)} unknown {sorted(unknown)[:3]}"
-        )
-    for name, (_, dims) in shape.stored.items():
-        there, dtype = found[name]
-        if there != dims:
-            raise BenchError(f"{name} is {there}, this model reads nets with {dims}")
-        if dtype != "F32":
-            raise BenchError(f"{name} is {dtype}, this model reads F32")
+    try:
+        check_header(found, shape)
+    except StoreError as error:
+        raise BenchError(f"not a net that this model reads: it {error}") from None
 
 
 def _examples(read: Sequence[Net], described: Any) -> Examples:

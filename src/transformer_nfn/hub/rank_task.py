@@ -20,6 +20,15 @@ if TYPE_CHECKING:
     from transformer_nfn.bench import Net, Ranked
 
 
+#: Kinds of numbers by the names that safetensors has for them.
+_KINDS = {
+    torch.float64: "F64",
+    torch.float32: "F32",
+    torch.float16: "F16",
+    torch.bfloat16: "BF16",
+}
+
+
 @lru_cache(maxsize=1)  # once in a worker, not with each batch
 def _model(name: str) -> Any:
     from transformer_nfn.bench import load_predictor
@@ -58,15 +67,14 @@ class RankTask:
         shape = _model(self.model).description.shape
         with TensorFiles(path) as files:
             entries = files.entries
-            names = {torch.float32: "F32"}
             try:
                 check_net(
-                    {n: (e.shape, names.get(e.dtype, str(e.dtype))) for n, e in entries.items()},
+                    {n: (e.shape, _KINDS.get(e.dtype, str(e.dtype))) for n, e in entries.items()},
                     shape,
                 )
             except BenchError as error:
                 raise CheckpointError(str(error)) from None
-            row = torch.cat([files.read(name).flatten() for name in shape.stored])
+            row = torch.cat([files.read(name).float().flatten() for name in shape.stored])
             if not row.isfinite().all():
                 raise CheckpointError("has NaN or infinite weights")
             metadata = dict(files.shards[0][1].metadata)

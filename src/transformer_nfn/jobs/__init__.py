@@ -1,5 +1,6 @@
 """Many independent jobs: where they run, and the shards in which they leave their results."""
 
+from transformer_nfn.jobs.csvfiles import check_regular, read_csv
 from transformer_nfn.jobs.errors import DamagedError, JobError
 from transformer_nfn.jobs.executors import Done, Executor, Failed, InProcess
 from transformer_nfn.jobs.folder import ShardFolder
@@ -19,7 +20,9 @@ __all__ = [
     "JobError",
     "RayExecutor",
     "ShardFolder",
+    "check_regular",
     "one_thread",
+    "read_csv",
     "read_table",
     "sound",
     "track",

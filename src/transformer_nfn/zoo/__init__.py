@@ -11,6 +11,7 @@ from transformer_nfn.zoo.finished.exporting import export
 from transformer_nfn.zoo.finished.publishing import publish
 from transformer_nfn.zoo.finished.summary import summarize
 from transformer_nfn.zoo.finished.verification import Checked, verify
+from transformer_nfn.zoo.gathered.gathering import Gathered, gather
 from transformer_nfn.zoo.nets import NetShape
 from transformer_nfn.zoo.planning import Plan, Speed, calibrate, make_plan
 from transformer_nfn.zoo.published.importing import PublishedImport
@@ -25,6 +26,7 @@ __all__ = [
     "Build",
     "Checked",
     "DataError",
+    "Gathered",
     "GroupTrainer",
     "Hyperparameters",
     "NetShape",
@@ -37,6 +39,7 @@ __all__ = [
     "StoreError",
     "calibrate",
     "export",
+    "gather",
     "load_task",
     "make_plan",
     "publish",

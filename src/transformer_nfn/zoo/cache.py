@@ -19,8 +19,8 @@ from transformer_nfn.jobs import ShardFolder
 from transformer_nfn.space import NetBatch
 from transformer_nfn.zoo.errors import StoreError
 from transformer_nfn.zoo.format.schema import COLUMNS, chosen_rows, weight_matrix
-from transformer_nfn.zoo.nets import NetShape
 from transformer_nfn.zoo.runs import content_hash
+from transformer_nfn.zoo.tensors import AnyShape
 
 
 class Stored(Protocol):
@@ -29,7 +29,7 @@ class Stored(Protocol):
     shards: ShardFolder
 
     @property
-    def shape(self) -> NetShape:
+    def shape(self) -> AnyShape:
         """The sizes of its nets."""
 
     def read_shard(self, name: str, columns: Sequence[str] | None = None) -> pa.Table:
@@ -41,7 +41,7 @@ class CachedRows(NamedTuple):
 
     table: pa.Table
     weights: np.ndarray  # "rows weights", memory-mapped, read-only
-    shape: NetShape
+    shape: AnyShape
 
     def nets(self, rows: Sequence[int] | Int64[Tensor, " rows"]) -> NetBatch:
         """The networks of some rows, in this order; only these are read."""

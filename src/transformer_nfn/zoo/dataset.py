@@ -27,10 +27,25 @@ from transformer_nfn.zoo.format.schema import (
     read_shape,
     weight_matrix,
 )
+from transformer_nfn.zoo.gathered.files import check_header, read_row
 from transformer_nfn.zoo.nets import NetShape
 from transformer_nfn.zoo.recipe import RECIPES, Recipe
+from transformer_nfn.zoo.tensors import AnyShape, TensorShape
 
-__all__ = ["RECIPES", "CachedRows", "NetShape", "Recipe", "Rows", "StoreError", "Zoo", "ok"]
+__all__ = [
+    "RECIPES",
+    "AnyShape",
+    "CachedRows",
+    "NetShape",
+    "Recipe",
+    "Rows",
+    "StoreError",
+    "TensorShape",
+    "Zoo",
+    "check_header",
+    "ok",
+    "read_row",
+]
 
 #: The filter that everything but a look at failures wants.
 ok = pc.field("status") == "ok"
@@ -97,7 +112,7 @@ class Zoo:
         return names
 
     @cached_property
-    def shape(self) -> NetShape:
+    def shape(self) -> AnyShape:
         """The sizes of its nets, from the first shard that can be read.
 
         Raises:

@@ -87,6 +87,11 @@ class NetShape(BaseModel):
         return self
 
     @property
+    def owned(self) -> "NetShape":
+        """Itself: its blocks are known, unlike those of a `TensorShape`."""
+        return self
+
+    @property
     def head_width(self) -> int:
         """D_k = D_v = D / h."""
         return self.D // self.heads

@@ -100,7 +100,7 @@ class AgreementPredictor:
                 probes = self._make(number, train, references, kept)
                 self._probes.append(probes)
                 if watch is not None:
-                    tau = kendall_tau(self._agreement(probes, validation), validation.accuracy)
+                    tau = kendall_tau(self._agreement(probes, validation), validation.target)
                     watch(Step(number + 1, self.settings.parts, tau))
             order = np.argsort(part, kind="stable")
             responses = [
@@ -109,9 +109,7 @@ class AgreementPredictor:
             ]
             rows = self._beside(np.concatenate(responses)[np.argsort(order)], train)
             held_out = self._rows(validation)
-        self._readers = Readers.fitted(
-            rows, train.accuracy, held_out, validation.accuracy, self._seed
-        )
+        self._readers = Readers.fitted(rows, train.target, held_out, validation.target, self._seed)
 
     def predict(self, examples: Examples) -> Float64[np.ndarray, " n"]:
         """The accuracy of each network."""

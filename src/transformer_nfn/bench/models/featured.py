@@ -49,11 +49,9 @@ class FeaturePredictor:
             BenchError: If a library is missing, or a feature is not finite.
         """
         rows, held_out = self._rows(train), self._rows(validation)
-        self._readers = Readers.fitted(
-            rows, train.accuracy, held_out, validation.accuracy, self.seed
-        )
+        self._readers = Readers.fitted(rows, train.target, held_out, validation.target, self.seed)
         if watch is not None:
-            watch(Step(1, 1, kendall_tau(self._readers.predict(held_out), validation.accuracy)))
+            watch(Step(1, 1, kendall_tau(self._readers.predict(held_out), validation.target)))
 
     def predict(self, examples: Examples) -> Float64[np.ndarray, " n"]:
         """The accuracy of each network.

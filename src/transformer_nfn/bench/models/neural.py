@@ -153,7 +153,7 @@ class NeuralPredictor:
     ) -> None:
         fitting = self.fitting
         read, read_validation = self._reader(module, train), self._reader(module, validation)
-        accuracy = torch.tensor(train.accuracy, dtype=torch.float32, device=self._device)
+        accuracy = torch.tensor(train.target, dtype=torch.float32, device=self._device)
         optimizer = torch.optim.AdamW(
             module.parameters(), lr=fitting.lr, weight_decay=fitting.weight_decay, fused=True
         )
@@ -175,7 +175,7 @@ class NeuralPredictor:
                 loss.backward()  # type: ignore[no-untyped-call]
                 optimizer.step()
             tau = kendall_tau(
-                _sigmoid(_all_rows(module, read_validation, len(validation))), validation.accuracy
+                _sigmoid(_all_rows(module, read_validation, len(validation))), validation.target
             )
             progress.epoch_ended(tau, time.process_time() - begun)
             if watch is not None:
@@ -211,7 +211,7 @@ class NeuralPredictor:
     def _nets(self, examples: Examples) -> Callable[[Any], NetBatch]:
         """Networks by their rows, where they are computed with."""
         if self._device != "cpu":
-            examples = Examples(examples.table, examples.weights.to(self._device), examples.shape)
+            examples = replace(examples, weights=examples.weights.to(self._device))
         return examples.nets
 
     def save(self, folder: Path) -> None:

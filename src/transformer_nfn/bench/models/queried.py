@@ -63,7 +63,7 @@ class QueryPredictor:
         Raises:
             BenchError: If the task's data are missing, or too few.
         """
-        name, patch = train.column("task")[0], isqrt(train.shape.inputs) or None
+        name, patch = train.column("task")[0], isqrt(train.shape.owned.inputs) or None
         try:
             part = load_task(name, patch=patch).validation
         except DataError as error:
@@ -78,7 +78,7 @@ class QueryPredictor:
         self._inputs, self._labels = part.inputs[chosen], part.labels[chosen]
         if self.score == "consensus":
             best = train.take(np.argsort(-train.accuracy, kind="stable")[:_BEST])
-            total = torch.zeros(self._count, train.shape.classes, dtype=torch.float64)
+            total = torch.zeros(self._count, train.shape.owned.classes, dtype=torch.float64)
             for answers in self._answers(best):
                 total += answers.double().sum(0)
             self._labels = total.argmax(-1)

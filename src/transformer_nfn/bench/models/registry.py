@@ -2,8 +2,10 @@
 
 import json
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import cache
 from importlib.util import find_spec
 from types import MappingProxyType
 from typing import Any, Literal
@@ -12,6 +14,7 @@ from transformer_nfn.bench.errors import BenchError
 from transformer_nfn.bench.models.agreement import AgreementPredictor, AgreementSettings
 from transformer_nfn.bench.models.featured import FeaturePredictor
 from transformer_nfn.bench.models.fittings import AUTHORS, chosen
+from transformer_nfn.bench.models.installed import find_entries, load_entry
 from transformer_nfn.bench.models.neural import Fitting, NeuralPredictor
 from transformer_nfn.bench.models.predictor import Predictor
 from transformer_nfn.bench.models.queried import QueryPredictor, Score
@@ -378,11 +381,16 @@ MODELS: dict[str, Kind] = {
     "nfn-encoder-embedding": _parts("encoder", "embedding"),
     "nfn-balanced": _variant("Transformer-NFN, balanced", "reads balanced heads", balanced=True),
 }
-_NAME = re.compile(r"[a-z0-9][a-z0-9-]*")
+_NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,59}")
 
 
 def main_models() -> tuple[str, ...]:
-    """What the main tables compare: all but the variants of the paper's model."""
+    """What the main tables compare: all but the variants of the paper's model.
+
+    Raises:
+        BenchError: If a model of an installed package is broken.
+    """
+    load_installed()
     return tuple(name for name, kind in MODELS.items() if kind.origin != "variant")
 
 
@@ -390,7 +398,9 @@ def register_predictor(name: str, kind: Kind) -> None:
     """Let the benchmark compute a model of one's own and show it in its reports.
 
     It is known to this process alone: cells of it run in this process, not on Ray, and a report
-    without it leaves its cells out and says so. Of two calls with one name the later counts.
+    without it leaves its cells out and says so. A package that names its `Kind` as an entry point
+    of `transformer_nfn.predictors` is known wherever it is installed. Of two calls with one name
+    the later counts.
 
     Args:
         name: Small letters, digits and hyphens.
@@ -411,17 +421,66 @@ def register_predictor(name: str, kind: Kind) -> None:
         True
         >>> del MODELS["my-forest"]
     """
-    if not _NAME.fullmatch(name):
-        raise BenchError(f"a model's name has small letters, digits and '-', got {name!r}")
+    check_new_name(name)
     if kind.origin != "own":
         raise BenchError(f'the origin of a model of one\'s own is "own", got {kind.origin!r}')
-    if name in MODELS and MODELS[name].origin != "own":
-        raise BenchError(f"{name!r} is a model of the benchmark: choose another name")
     try:
         json.dumps(dict(kind.settings))
     except (TypeError, ValueError) as error:
         raise BenchError(f"the settings of {name!r} cannot be written as JSON: {error}") from None
     MODELS[name] = kind
+
+
+@cache
+def load_installed() -> frozenset[str]:
+    """Register the models of other installed packages, once in a process; their names.
+
+    Raises:
+        BenchError: If one of them is broken, saying which.
+    """
+    loaded = set()
+    for name, entry in find_entries().items():
+        kind = load_entry(entry)
+        if not isinstance(kind, Kind):
+            raise BenchError(
+                f"{entry.value} of an installed package is no Kind but a {type(kind).__name__}: "
+                f"the model {name!r:.60} cannot be used. Mend or uninstall that package"
+            )
+        if name in MODELS and MODELS[name].origin == "own":
+            continue  # this program has registered its own
+        try:
+            register_predictor(name, kind)
+        except BenchError as error:
+            raise BenchError(f"{entry.value} of an installed package: {error}") from None
+        loaded.add(name)
+    return frozenset(loaded)
+
+
+def check_new_name(name: str) -> None:
+    """Refuse what cannot be the name of a model of one's own.
+
+    Raises:
+        BenchError: If it is no name, or one of ours.
+    """
+    if not _NAME.fullmatch(name):
+        raise BenchError(f"a model's name has small letters, digits and '-', got {name[:60]!r}")
+    if name in MODELS and MODELS[name].origin != "own":
+        raise BenchError(f"{name!r} is a model of the benchmark: choose another name")
+
+
+@contextmanager
+def shown_beside(kinds: Mapping[str, Kind]) -> Iterator[None]:
+    """Let reports name models that cannot be fitted here, for as long as one is written.
+
+    Args:
+        kinds: By names that `MODELS` does not have.
+    """
+    MODELS.update(kinds)
+    try:
+        yield
+    finally:
+        for name in kinds:
+            del MODELS[name]
 
 
 def check_installed(models: Iterable[str]) -> None:
@@ -445,6 +504,18 @@ def model_named(name: str) -> Kind:
     Raises:
         BenchError: If there is none.
     """
-    if name not in MODELS:
+    kind = find_model(name)
+    if kind is None:
         raise BenchError(f"no model {name!r}; there are {', '.join(MODELS)}")
-    return MODELS[name]
+    return kind
+
+
+def find_model(name: str) -> Kind | None:
+    """The same, or None if there is none; other packages are imported only for what is not ours.
+
+    Raises:
+        BenchError: If it is not ours, and a model of an installed package is broken.
+    """
+    if name not in MODELS:
+        load_installed()
+    return MODELS.get(name)

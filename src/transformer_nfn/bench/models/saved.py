@@ -12,7 +12,7 @@ from transformer_nfn.bench.examples import Divided
 from transformer_nfn.bench.models.guard import Guard
 from transformer_nfn.bench.models.predictor import Predictor
 from transformer_nfn.bench.models.registry import model_named
-from transformer_nfn.zoo.dataset import NetShape
+from transformer_nfn.zoo.dataset import AnyShape, NetShape
 
 _FILE = "predictor.json"
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
@@ -26,7 +26,7 @@ class Description(BaseModel):
     format: Literal[1] = 1
     model: str
     seed: int
-    shape: NetShape
+    shape: AnyShape
     guard_features: Literal["invariants", "statistics"]
     guard_limit: float
     record: dict[str, Any]
@@ -72,7 +72,9 @@ def save_predictor(
         folder: Where to; made if need be.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    guard = Guard.fitted(divided.train, divided.validation, invariant=model_named(model).invariant)
+    # Invariants need blocks.
+    invariant = model_named(model).invariant and isinstance(divided.train.shape, NetShape)
+    guard = Guard.fitted(divided.train, divided.validation, invariant=invariant)
     described = Description(
         model=model,
         seed=record["fit_seed"],
@@ -129,17 +131,19 @@ def saved_names() -> list[str]:
 def model_card(described: Description) -> str:
     """The card of a model: what it is, what it was trained on, how good it is."""
     kind, record, shape = model_named(described.model), described.record, described.shape
+    tested = "Kendall's τ on test runs"
+    if record.get("all_runs"):
+        tested += ", fitted without them; this model has seen them too"
     rows = [
         ("model", f"{kind.title}: {kind.what}"),
         ("trained on", f"{record['zoo']}, {record['track']} starts, split {record['split']}"),
         ("rows", f"{record['train_rows']:,} train, {record['validation_rows']:,} validation"),
+        ("reads", f"{_sizes(shape)}, {shape.size:,} numbers a net"),
+        (tested, f"{record['tau']:.3f}"),
         (
-            "reads",
-            f"{shape.block} blocks, D = {shape.D}, {shape.heads} heads, {shape.size:,} "
-            "numbers a net",
+            "the same after a random group element",
+            "not known" if record["tau_moved"] is None else f"{record['tau_moved']:.3f}",
         ),
-        ("Kendall's τ on test runs", f"{record['tau']:.3f}"),
-        ("the same after a random group element", f"{record['tau_moved']:.3f}"),
         ("invariant under the group", "yes" if kind.invariant else "no"),
         ("parameters", "trees" if record["parameters"] is None else f"{record['parameters']:,}"),
         ("fit", f"{record['fit_seconds']:.0f} s on one core"),
@@ -153,3 +157,9 @@ def model_card(described: Description) -> str:
         f"`tnfn rank` warns of a network where more than {100 * described.guard_limit:.0f} % of "
         f"its {described.guard_features} lie outside what was seen in training.\n"
     )
+
+
+def _sizes(shape: AnyShape) -> str:
+    if isinstance(shape, NetShape):
+        return f"{shape.block} blocks, D = {shape.D}, {shape.heads} heads"
+    return f"{len(shape.tensors):,} tensors by name"

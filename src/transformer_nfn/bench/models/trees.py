@@ -126,13 +126,13 @@ class TreePredictor:
             BenchError: If the library is missing, or a feature is not finite.
         """
         rows, held_out = self._rows(train), self._rows(validation)
-        data = TreeData(rows, train.accuracy, held_out, validation.accuracy)
+        data = TreeData(rows, train.target, held_out, validation.target)
         self._forest, self._width = (
             grow(self.library, data, self.settings, self.seed),
             rows.shape[1],
         )
         if watch is not None:
-            tau = kendall_tau(self._forest.predict(held_out), validation.accuracy)
+            tau = kendall_tau(self._forest.predict(held_out), validation.target)
             watch(Step(self.trees, self.trees, tau))
 
     def predict(self, examples: Examples) -> Float64[np.ndarray, " n"]:

@@ -13,7 +13,7 @@ from transformer_nfn.bench.protocol.loading import Checkpoints, data_digest
 VERSION = 1
 #: Fields that came later: left out of the name where they are as before, so that cells finished
 #: then are found.
-_LATER = ("train_runs", "test_zoo", "seed")
+_LATER = ("train_runs", "test_zoo", "seed", "question", "held_out")
 #: Fits of one split with other seeds are so far apart: there are fewer splits than this.
 _SEEDS_APART = 1000
 
@@ -34,6 +34,9 @@ class Cell(BaseModel):
             so that sizes compare on the same rows. All if None.
         test_zoo: Test on all rows of this other zoo instead of the split's test runs.
         seed: Fits that differ in nothing else say how much of τ is the luck of a fit.
+        question: What is predicted, a name in `QUESTIONS`.
+        held_out: Runs of this kind, a name in `HELD_OUT`, are left out of training and validation,
+            and only they are tested.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -48,6 +51,8 @@ class Cell(BaseModel):
     train_runs: int | None = Field(default=None, ge=1)
     test_zoo: str | None = None
     seed: int = Field(default=0, ge=0)
+    question: str = "accuracy"
+    held_out: str | None = None
 
     @property
     def fit_seed(self) -> int:
@@ -69,6 +74,10 @@ class Cell(BaseModel):
             content["test_data"] = data_digest(self.test_zoo, self.checkpoints, None)
         if self.seed:
             content["seed"] = self.seed
+        if self.question != "accuracy":
+            content["question"] = self.question
+        if self.held_out is not None:
+            content["held_out"] = self.held_out
         spelled = json.dumps(content, sort_keys=True)
         return f"{self.model}-{self.split}-{hashlib.sha256(spelled.encode()).hexdigest()[:20]}"
 
@@ -82,6 +91,10 @@ class Cell(BaseModel):
             parts.append(f"trained on the first {self.train_runs} runs")
         if self.test_zoo is not None:
             parts.append(f"tested on {Path(self.test_zoo).name}")
+        if self.question != "accuracy":
+            parts.append(self.question)
+        if self.held_out is not None:
+            parts.append(f"without {self.held_out}")
         if self.seed:
             parts.append(f"seed {self.seed}")
         return ", ".join(parts)

@@ -6,18 +6,29 @@ from typing import Any, Literal
 from transformer_nfn.bench.errors import BenchError
 from transformer_nfn.bench.models.registry import MODELS, main_models
 from transformer_nfn.bench.protocol.cell import Cell
+from transformer_nfn.bench.protocol.heldout import HELD_OUT
 from transformer_nfn.bench.protocol.loading import (
     Checkpoints,
     chosen_table,
     load_examples,
     thresholds,
 )
-from transformer_nfn.bench.protocol.readable import is_readable
+from transformer_nfn.bench.protocol.readable import is_readable, what_it_lacks
+from transformer_nfn.bench.questions import QUESTIONS
 from transformer_nfn.zoo import TASKS
 from transformer_nfn.zoo.dataset import Zoo
 
 Experiment = Literal[
-    "main", "components", "channels", "ranks", "augmentation", "thresholds", "sizes", "across"
+    "main",
+    "components",
+    "channels",
+    "ranks",
+    "augmentation",
+    "thresholds",
+    "sizes",
+    "across",
+    "questions",
+    "held-out",
 ]
 #: Runs of the smaller zoos of a learning curve.
 SIZES = (75, 150, 300, 600, 1000)
@@ -79,6 +90,10 @@ def experiment_cells(
         changes = [{"train_runs": size} for size in smaller_sizes(zoo, checkpoints, runs)] + [{}]
     if experiment == "across":
         changes = [{"test_zoo": test_zoo}]
+    if experiment == "questions":
+        changes = [{"question": name} for name in QUESTIONS if name != "accuracy"]
+    if experiment == "held-out":
+        changes = [{"held_out": name} for name in HELD_OUT]
     shared: dict[str, Any] = {"zoo": zoo, "checkpoints": checkpoints, "runs": runs}
     return [
         Cell(model=model, split=split, seed=seed, **shared, **change)
@@ -104,9 +119,10 @@ def default_models(
         moved = (n for n in main_models() if n not in _NOT_AUGMENTED and not _needs_inputs(n))
         return (*moved, "nfn-balanced")
     if experiment == "components":
-        return COMPONENTS if Zoo(zoo).shape.inputs else _ONLY_BLOCKS
+        return COMPONENTS if Zoo(zoo).shape.owned.inputs else _ONLY_BLOCKS
     task = chosen_table(zoo, "all", None).column("task")[0].as_py()
-    return tuple(name for name in main_models() if task in TASKS or not _needs_inputs(name))
+    shown = (name for name in main_models() if task in TASKS or not _needs_inputs(name))
+    return tuple(name for name in shown if what_it_lacks(zoo, name) is None)
 
 
 def _needs_inputs(model: str) -> bool:

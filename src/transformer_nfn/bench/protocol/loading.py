@@ -51,7 +51,9 @@ def chosen_checkpoints(table: pa.Table, which: Checkpoints) -> np.ndarray:
 
 def track_of(zoo: Zoo) -> Track:
     """`shared` if all runs of a zoo start from one seed, as in the paper."""
-    recipe = zoo.description.get("recipe")
+    recipe, source = zoo.description.get("recipe"), zoo.description.get("source", {})
+    if source.get("starts") == "independent":  # gathered from people's own
+        return "independent"
     shared = recipe is None or recipe.get("seeds") == "shared"  # imported: the published zoo
     return "shared" if shared else "independent"
 

@@ -40,6 +40,8 @@ def estimate_seconds(
     known: dict[tuple[str, str], list[float]] = {}
     for finished in finished_cells(out):
         record = finished.record
+        if record["fit_seconds"] is None:  # predictions from outside
+            continue
         key = (record["folder"], record["model"])
         known.setdefault(key, []).append(record["fit_seconds"] / record["train_rows"])
     rates = {key: float(np.mean(values)) for key, values in known.items()}

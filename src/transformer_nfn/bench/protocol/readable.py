@@ -1,11 +1,15 @@
 """Which models can read networks of another zoo than the one they were trained on."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 from typing import Literal
 
 from transformer_nfn.bench.errors import BenchError
-from transformer_nfn.zoo.dataset import NetShape
+from transformer_nfn.bench.models.features.kinds import OPTIMIZERS
+from transformer_nfn.bench.models.registry import model_named
+from transformer_nfn.bench.protocol.cell import Cell
+from transformer_nfn.bench.protocol.loading import chosen_table
+from transformer_nfn.zoo.dataset import AnyShape, NetShape, Zoo
 
 #: What must agree for a model to read other networks; where it is not named, all sizes.
 NEEDS: Mapping[str, Literal["nothing", "tensors", "function"]] = MappingProxyType(
@@ -20,7 +24,43 @@ NEEDS: Mapping[str, Literal["nothing", "tensors", "function"]] = MappingProxyTyp
 )
 
 
-def check_readable(model: str, trained: NetShape, tested: NetShape) -> None:
+#: What reads networks of which only the tensors are known.
+TENSORS = ("statistics", "xgboost", "lightgbm", "forest")
+
+
+def check_known(cells: Iterable[Cell]) -> None:
+    """Refuse cells whose model needs what their zoo does not know of its networks.
+
+    Raises:
+        BenchError: If one does, saying which models can be taken.
+    """
+    for zoo, model in dict.fromkeys((cell.zoo, cell.model) for cell in cells):
+        lacks = what_it_lacks(zoo, model)
+        if lacks is not None:
+            raise BenchError(f"{model} cannot read the networks of {zoo}: {lacks}")
+
+
+def what_it_lacks(zoo: str, model: str) -> str | None:
+    """What a model needs that a zoo of people's own networks does not have; None if nothing.
+
+    Models of users' own are always let in: what they read is their affair.
+    """
+    kind = model_named(model)
+    if kind.origin == "own":
+        return None
+    if kind.tier == "hyperparameters":
+        optimizers = set(chosen_table(zoo, "all", None).column("optimizer").to_pylist())
+        if not optimizers <= set(OPTIMIZERS):
+            return "it reads how they were trained, which is not known of all of them"
+    elif not isinstance(Zoo(zoo).shape, NetShape) and model not in TENSORS:
+        return (
+            "it needs blocks, and of these networks only the tensors are known; "
+            f"{', '.join(TENSORS)} read those"
+        )
+    return None
+
+
+def check_readable(model: str, trained: AnyShape, tested: AnyShape) -> None:
     """Refuse a model that cannot read the networks of another zoo, before it is fitted.
 
     Args:
@@ -39,13 +79,15 @@ def check_readable(model: str, trained: NetShape, tested: NetShape) -> None:
         )
 
 
-def is_readable(model: str, trained: NetShape, tested: NetShape) -> bool:
+def is_readable(model: str, trained: AnyShape, tested: AnyShape) -> bool:
     """Whether a model can read the networks of another zoo."""
     return not _differences(model, trained, tested)
 
 
-def _differences(model: str, trained: NetShape, tested: NetShape) -> list[str]:
+def _differences(model: str, trained: AnyShape, tested: AnyShape) -> list[str]:
     need = NEEDS.get(model, "sizes")
+    if not (isinstance(trained, NetShape) and isinstance(tested, NetShape)):
+        return ["the blocks of one zoo's networks are not known"]  # nor whether both share one
     if need == "nothing":
         return []
     if need == "tensors":

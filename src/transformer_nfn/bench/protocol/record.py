@@ -6,6 +6,7 @@ import pyarrow as pa  # type: ignore[import-untyped]
 from pydantic import BaseModel, ConfigDict, FiniteFloat, ValidationError
 
 from transformer_nfn.bench.errors import BenchError
+from transformer_nfn.bench.models.registry import Tier
 from transformer_nfn.bench.protocol.loading import Checkpoints, Track
 
 #: Columns of a cell that reports use, and whether they may be nothing but numbers.
@@ -17,8 +18,18 @@ _COLUMNS = {
     "epoch": pa.types.is_integer,
     "test_accuracy": pa.types.is_floating,
     "predicted": pa.types.is_floating,
-    "moved": pa.types.is_floating,
 }
+#: There unless the networks could not be moved: predictions from outside, or no known blocks.
+_MOVED = "moved"
+
+
+class OutsideModel(BaseModel):
+    """What is said of predictions that were made elsewhere."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    tier: Tier
+    sha256: str
 
 
 class _Record(BaseModel):
@@ -43,20 +54,23 @@ class _Record(BaseModel):
     test_folder: str | None = None
     test_track: Literal["independent", "shared"] | None = None
     test_zoo_runs: int | None = None
+    question: str = "accuracy"
+    held_out: str | None = None
     thresholds: list[tuple[str, float]]
     tau: FiniteFloat
-    tau_moved: FiniteFloat
+    tau_moved: FiniteFloat | None
     epoch: int | None
     parameters: int | None
-    fit_seconds: FiniteFloat
+    fit_seconds: FiniteFloat | None
     fit_peak_bytes: int | None
-    predict_seconds: FiniteFloat
+    predict_seconds: FiniteFloat | None
     predict_peak_bytes: int | None
     train_rows: int
     validation_rows: int
     test_rows: int
     settings: dict[str, Any]
     versions: dict[str, str]
+    outside: OutsideModel | None = None
 
 
 def read_record(text: bytes, table: pa.Table) -> dict[str, Any]:
@@ -75,8 +89,11 @@ def read_record(text: bytes, table: pa.Table) -> dict[str, Any]:
         first = error.errors()[0]
         place = ".".join(map(str, first["loc"])) or "its record"
         raise BenchError(f"{place}: {first['msg']}") from None
-    for name, fits in _COLUMNS.items():
+    columns = _COLUMNS if record.tau_moved is None else {**_COLUMNS, _MOVED: pa.types.is_floating}
+    for name, fits in columns.items():
         there = name in table.column_names
         if not there or not fits(table[name].type) or table[name].null_count:
             raise BenchError(f"its column {name} is missing, of another type, or has nulls")
+    if record.tau_moved is None and _MOVED in table.column_names:
+        raise BenchError(f"it has a column {_MOVED}, and no τ of it")
     return record.model_dump(mode="json")

@@ -5,10 +5,11 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from transformer_nfn.bench.models.registry import check_installed
+from transformer_nfn.bench.models.registry import check_installed, load_installed
 from transformer_nfn.bench.protocol.cell import Cell
 from transformer_nfn.bench.protocol.computing import CellJob, WatchCell, cells_url, run_cell
 from transformer_nfn.bench.protocol.enough import check_enough
+from transformer_nfn.bench.protocol.readable import check_known
 from transformer_nfn.jobs import Done, Executor, Failed, ShardFolder
 
 
@@ -33,6 +34,7 @@ class Bench:
         device: str = "cpu",
         keep_models: bool = False,
     ) -> None:
+        load_installed()  # a broken one would else stop the report, after the work
         self.out = str(Path(out).absolute())
         there = ShardFolder(cells_url(self.out)).names()
         named = {cell.name: cell for cell in cells}
@@ -43,6 +45,7 @@ class Bench:
             if f"{name}.parquet" not in there
         ]
         missing = [job.cell for job in self.jobs]
+        check_known(missing)
         check_enough(missing)
         check_installed(cell.model for cell in missing)
 

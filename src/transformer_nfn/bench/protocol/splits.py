@@ -129,8 +129,9 @@ def _weight_keys(examples: Examples) -> list[str]:
 def _matrix_keys(examples: Examples) -> list[str]:
     """Of A of every block; those that decayed to 0 are alike without being copies."""
     keys: list[str] = []
-    for number in range(examples.shape.blocks):
-        offset, dims = examples.shape.stored[f"blocks.{number}.A"]
+    shape = examples.shape.owned
+    for number in range(shape.blocks):
+        offset, dims = shape.stored[f"blocks.{number}.A"]
         matrices = examples.weights[:, offset : offset + int(np.prod(dims))].numpy()
         keys += _row_keys(matrices[matrices.any(axis=1)])
     return keys

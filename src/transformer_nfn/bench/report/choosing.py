@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from transformer_nfn.bench.errors import BenchError
+from transformer_nfn.bench.models.registry import main_models
 from transformer_nfn.bench.protocol.computing import Finished, is_current, read_cells
 
 
@@ -28,9 +29,17 @@ def shown_cells(out: str | Path) -> tuple[list[Finished], str]:
             f"Cells of models that are not known here, or had other settings, are left out: "
             f"{models}. A model of one's own has to be registered where the report is written."
         )
-    if len(shown) < len(current):
+    whole = len(shown)
+    shown, incomplete = _with_all_splits(shown)
+    for model, splits in sorted(incomplete.items()):
         sentences.append(
-            f"{len(current) - len(shown)} cells are left out that were computed when a zoo had "
+            f"Predictions of `{model}` from outside are left out: those for "
+            f"{'split' if len(splits) == 1 else 'splits'} {', '.join(map(str, splits))} are "
+            "missing (`tnfn bench score` adds them)."
+        )
+    if whole < len(current):
+        sentences.append(
+            f"{len(current) - whole} cells are left out that were computed when a zoo had "
             "fewer runs."
         )
     left_out = " ".join(sentences)
@@ -39,6 +48,47 @@ def shown_cells(out: str | Path) -> tuple[list[Finished], str]:
             f"{out} has no finished cells yet: `tnfn bench run` computes them. {left_out}".strip()
         )
     return shown, left_out
+
+
+def _with_all_splits(cells: list[Finished]) -> tuple[list[Finished], dict[str, list[int]]]:
+    """Without predictions from outside that lack a split which all others have.
+
+    Tables show the splits that every model has: one file would cut them down to one split for all.
+
+    Returns:
+        The cells that are left, and the missing splits of each model that was left out.
+    """
+    splits: dict[tuple[Any, ...], dict[str, set[int]]] = {}
+    for cell in cells:
+        if cell.record.get("outside") is None and _is_main(cell):
+            by_model = splits.setdefault(_zoo_of(cell), {})
+            by_model.setdefault(cell.record["model"], set()).add(cell.record["split"])
+    common = {zoo: set.intersection(*by_model.values()) for zoo, by_model in splits.items()}
+    incomplete: dict[tuple[Any, ...], dict[str, set[int]]] = {}
+    for cell in cells:
+        if cell.record.get("outside") is not None:
+            left = incomplete.setdefault(_zoo_of(cell), {})
+            wanted = left.setdefault(cell.record["model"], set(common.get(_zoo_of(cell), ())))
+            wanted.discard(cell.record["split"])
+    missing = {
+        model: sorted(left)
+        for by_model in incomplete.values()
+        for model, left in by_model.items()
+        if left
+    }
+    kept = [
+        cell
+        for cell in cells
+        if cell.record.get("outside") is None or not incomplete[_zoo_of(cell)][cell.record["model"]]
+    ]
+    return kept, missing
+
+
+def _is_main(cell: Finished) -> bool:
+    """Whether a cell is of the main table."""
+    fields = ("augment", "threshold", "train_runs", "test_zoo")
+    ours = cell.record["model"] in main_models()
+    return ours and all(cell.record.get(name) is None for name in fields)
 
 
 def _of_whole_zoos(cells: list[Finished]) -> list[Finished]:

@@ -100,7 +100,9 @@ def learnings(cells: Sequence[Finished], models: Sequence[str]) -> list[Learning
     for cell in cells:
         record = cell.record
         other = (record["augment"], record["threshold"], record.get("test_zoo"))
-        if record["model"] in models and other == (None, None, None):
+        asked = record.get("question", "accuracy"), record.get("held_out")
+        plain = (*other, *asked) == (None, None, None, "accuracy", None)
+        if record["model"] in models and plain:
             key = tuple(record[n] for n in ("zoo", "track", "checkpoints", "runs", "zoo_runs"))
             size = record.get("train_runs") or record["zoo_runs"]
             by_size = found.setdefault(key, {}).setdefault(record["model"], {})

@@ -90,11 +90,15 @@ def _within(comparison: Comparison, model: str) -> str | None:
     return None if tau is None else f"{tau.mean:.3f}"
 
 
+def _moved(one: Comparison, model: str) -> str | None:
+    return f"{one.tau(model, column='moved').mean:.3f}" if one.has_moved(model) else None
+
+
 #: How many names each takes after zoo and track, and what it says; None if that is not known.
 _KINDS: dict[str, tuple[int, Callable[..., str | None]]] = {
     "tau": (1, lambda one, model: f"{one.tau(model).mean:.3f}"),
     "interval": (1, lambda one, model: shown(one.tau(model))),
-    "moved": (1, lambda one, model: f"{one.tau(model, column='moved').mean:.3f}"),
+    "moved": (1, _moved),
     "within": (1, _within),
     "place": (1, _place),
     "gap": (2, _gap),

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from transformer_nfn.bench.models.registry import MODELS, main_models
+from transformer_nfn.bench.models.registry import MODELS, load_installed, main_models
 from transformer_nfn.bench.report.scores import Comparison
 
 
@@ -48,9 +48,15 @@ class Page:
             lines.append(
                 run_command(record["folder"], comparison, self.out, experiment, models=named)
             )
-        own = [model for model in comparison.models if _is_own(model)]
+        outside = [model for model in comparison.models if _is_outside(comparison, model)]
+        own = [model for model in comparison.models if _is_own(model) and model not in outside]
         if own:
             lines.append(f"# {', '.join(own)}: by a program that calls register_predictor")
+        lines += [
+            f"tnfn bench score {model}-SPLIT.parquet --zoo {record['folder']} --split SPLIT "
+            f"--name {model} --tier {MODELS[model].tier} --out {self.out}"
+            for model in outside
+        ]
         return "```sh\n" + "\n".join(lines) + "\n```"
 
 
@@ -96,7 +102,14 @@ def run_command(
 
 def _is_own(model: str) -> bool:
     """Whether the command line does not know a model; names may also be sizes of a curve."""
-    return model in MODELS and MODELS[model].origin == "own"
+    own = model in MODELS and MODELS[model].origin == "own"
+    return own and model not in load_installed()
+
+
+def _is_outside(comparison: Comparison, model: str) -> bool:
+    """Whether a model is known by its predictions alone; names may also be sizes of a curve."""
+    cells = (cell for by_seed in comparison.cells[model].values() for cell in by_seed.values())
+    return model in MODELS and any(cell.record.get("outside") is not None for cell in cells)
 
 
 def _build(zoo: str, runs: Any, track: str, folder: str) -> str:

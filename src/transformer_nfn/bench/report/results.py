@@ -10,7 +10,7 @@ from transformer_nfn.bench.report.scores import comparisons
 #: What a record of results.json says beside its τ; costs only where no rows are left out.
 _FIELDS = ("zoo", "track", "model", "split", "seed", "checkpoints", "runs", "augment", "zoo_runs")
 #: Only where they have a value.
-_LATER = ("train_runs", "test_zoo", "test_track", "test_zoo_runs")
+_LATER = ("train_runs", "test_zoo", "test_track", "test_zoo_runs", "held_out")
 _COSTS = (
     "parameters",
     "epoch",
@@ -31,7 +31,9 @@ def _results(cells: list[Finished]) -> dict[str, Any]:
             for bound in comparison.thresholds:
                 for split in comparison.splits:
                     taus = comparison.by_seed(model, split, bound)
-                    moved = comparison.by_seed(model, split, bound, "moved")
+                    moved: list[float | None] = [None] * len(taus)
+                    if comparison.has_moved(model):
+                        moved = [*comparison.by_seed(model, split, bound, "moved")]
                     seeds = comparison.seeds(model, split)
                     for seed, tau, tau_moved in zip(seeds, taus, moved, strict=True):
                         record = comparison.cells[model][split][seed].record
@@ -57,7 +59,10 @@ def _experiment(record: dict[str, Any]) -> str | None:
         "sizes": "train_runs",
         "thresholds": "threshold",
         "augmentation": "augment",
+        "held-out": "held_out",
     }
+    if record.get("question", "accuracy") != "accuracy":
+        return f"question: {record['question']}"
     for experiment, field in fields.items():
         if record.get(field) is not None:
             return experiment

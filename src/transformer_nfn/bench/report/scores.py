@@ -15,7 +15,7 @@ from transformer_nfn.bench.kendall import (
     tau_ceiling,
     tau_of_resamples,
 )
-from transformer_nfn.bench.protocol.computing import Finished
+from transformer_nfn.bench.protocol.computing import ANSWER, Finished
 from transformer_nfn.bench.protocol.loading import Threshold
 
 DRAWS = 1000
@@ -100,8 +100,9 @@ class Comparison:
         return next(iter(next(iter(self.cells.values()))[split].values()))
 
     def accuracy(self, split: int) -> np.ndarray:
-        """The accuracies of a split's test rows."""
-        return self.first_cell(split).column("test_accuracy")
+        """The accuracies of a split's test rows, or what else was asked of them."""
+        cell = self.first_cell(split)
+        return cell.column(ANSWER if ANSWER in cell.table.column_names else "test_accuracy")
 
     def seeds(self, model: str, split: int) -> list[int]:
         """The seeds that a model has in a split."""
@@ -205,6 +206,11 @@ class Comparison:
             return "not told apart"
         return "ahead" if gap.mean > 0 else "behind"
 
+    def has_moved(self, model: str) -> bool:
+        """Whether a model was also tested after a random group element."""
+        cells = [cell for split in self.splits for cell in self.cells[model][split].values()]
+        return all("moved" in cell.table.column_names for cell in cells)
+
     def change_under_group(self, model: str) -> tuple[float, float]:
         """By how much τ changes under a random group element: in the mean, at most in a split."""
         before, after = self.by_split(model), self.by_split(model, column="moved")
@@ -273,6 +279,8 @@ def comparisons(
     augment: float | None = None,
     threshold: float | None = None,
     splits: Sequence[int] | None = None,
+    question: str = "accuracy",
+    held_out: str | None = None,
 ) -> list[Comparison]:
     """One comparison for each zoo that has these models.
 
@@ -284,13 +292,17 @@ def comparisons(
         augment: Only cells with this augmentation.
         threshold: Only cells trained above this threshold.
         splits: Only these splits; all if None.
+        question: Only cells that were asked this.
+        held_out: Only cells tested on runs of this kind, which were not learned from.
     """
     found: dict[tuple[Any, ...], dict[str, BySplit]] = {}
     for cell in cells:
         record = cell.record
         wanted = record["model"] in models and (splits is None or record["split"] in splits)
         own = record.get("train_runs") is None and record.get("test_zoo") is None
-        if wanted and own and (record["augment"], record["threshold"]) == (augment, threshold):
+        asked = record.get("question", "accuracy"), record.get("held_out")
+        alike = (record["augment"], record["threshold"], *asked)
+        if wanted and own and alike == (augment, threshold, question, held_out):
             key = (record["zoo"], record["track"], record["checkpoints"], record["runs"])
             add_cell(found.setdefault(key, {}).setdefault(record["model"], {}), cell)
     result = []

@@ -76,9 +76,13 @@ def _verdict(comparison: Comparison, model: str, other: str) -> str:
 
 
 def stress_table(comparison: Comparison) -> str:
-    """τ before and after a random group element."""
+    """τ before and after a random group element; nothing after it where it was not measured."""
     rows = []
     for model in comparison.ranking():
+        if not comparison.has_moved(model):
+            title, before = MODELS[model].title, comparison.tau(model)
+            rows.append([title, f"{before.mean:.3f}", "", "", "", ""])
+            continue
         mean, largest = comparison.change_under_group(model)
         before, after = comparison.tau(model), comparison.tau(model, column="moved")
         rows.append(
@@ -108,15 +112,16 @@ def cost_table(comparison: Comparison) -> str:
     for model in comparison.ranking():
         parameters = comparison.mean_of(model, "parameters")
         tested = comparison.mean_of(model, "test_rows") or 1.0
-        predict = comparison.mean_of(model, "predict_seconds") or 0.0
+        predict = comparison.mean_of(model, "predict_seconds")
+        fit = comparison.mean_of(model, "fit_seconds")
         rows.append(
             [
                 MODELS[model].title,
                 f"{comparison.tau(model).mean:.3f}",
                 "" if parameters is None else f"{parameters:,.0f}",
-                f"{comparison.mean_of(model, 'fit_seconds'):.1f}",
+                "" if fit is None else f"{fit:.1f}",
                 _megabytes(comparison.mean_of(model, "fit_peak_bytes")),
-                f"{1e3 * predict / tested:.2f}",
+                "" if predict is None else f"{1e3 * predict / tested:.2f}",
                 _megabytes(comparison.mean_of(model, "predict_peak_bytes")),
             ]
         )

@@ -2,10 +2,13 @@
 
 from pathlib import Path
 
-from transformer_nfn.bench.models.registry import main_models
+from transformer_nfn.bench.models.registry import main_models, shown_beside
+from transformer_nfn.bench.protocol.computing import Finished
+from transformer_nfn.bench.report.asked import asked_page
 from transformer_nfn.bench.report.choosing import shown_cells
 from transformer_nfn.bench.report.front import front_page
 from transformer_nfn.bench.report.notes import filled, read_notes
+from transformer_nfn.bench.report.outside import outside_kinds
 from transformer_nfn.bench.report.page import Page, file_name
 from transformer_nfn.bench.report.paperpage import paper_page
 from transformer_nfn.bench.report.results import results_json
@@ -17,6 +20,7 @@ PAGE = "index.md"
 PAPER = "paper.md"
 SIZES = "learning-curves.md"
 TRANSFER = "transfer.md"
+ASKED = "questions.md"
 RESULTS = "results.json"
 
 
@@ -24,7 +28,8 @@ def write_report(out: str | Path, to: str | Path, notes: str | Path | None = Non
     """Write the report of all finished cells of a benchmark, in place of an older one.
 
     One page with all models at a glance, and pages with the details: one for each zoo and track,
-    one for the paper's other tables, one for learning curves and one for transfer between zoos.
+    one for the paper's other tables, one for learning curves, one for transfer between zoos and one
+    for other questions and for extrapolation.
 
     Args:
         out: The folder of the benchmark.
@@ -36,18 +41,25 @@ def write_report(out: str | Path, to: str | Path, notes: str | Path | None = Non
         BenchError: If no cell is finished, or the notes are no text or ask for what is not there.
     """
     cells, left_out = shown_cells(out)
+    with shown_beside(outside_kinds(cells)):
+        return _write(cells, left_out, Path(out).name, Path(to), notes)
+
+
+def _write(
+    cells: list[Finished], left_out: str, out: str, home: Path, notes: str | Path | None
+) -> list[Path]:
     whole = [cell for cell in cells if cell.record["runs"] is None]
     found = comparisons(whole, main_models()) or comparisons(cells, main_models())
     # Where cells failed, models may have no split in common.
     main = sorted((one for one in found if one.splits), key=shown_place)
     said = "" if notes is None else filled(read_notes(Path(notes)), main)
-    home = Path(to)
     home.mkdir(parents=True, exist_ok=True)
-    page = Page(home, Path(out).name)
+    page = Page(home, out)
     pages = {
         PAPER: ("the paper's other tables", paper_page(page, cells, main)),
         SIZES: ("learning curves", sizes_page(page, cells)),
         TRANSFER: ("transfer between zoos", transfer_page(page, cells)),
+        ASKED: ("other questions, and runs of a kind not learned from", asked_page(page, cells)),
     }
     details = [f"[{title}]({name})" for name, (title, text) in pages.items() if text is not None]
     texts = {

@@ -26,14 +26,7 @@ def zoo_page(page: Page, comparison: Comparison) -> str:
         _TIERS,
         tables.differences_table(comparison),
         *_within(comparison),
-        "## Under the group",
-        _STRESS,
-        page.picture(
-            f"robustness-{file}.png",
-            "τ before and after a random group element",
-            pictures.robustness([comparison]),
-        ),
-        tables.stress_table(comparison),
+        *_stress(page, comparison, file),
         "## Cost",
         _COST,
         tables.cost_table(comparison),
@@ -43,6 +36,19 @@ def zoo_page(page: Page, comparison: Comparison) -> str:
         ),
     ]
     return "\n\n".join(parts) + "\n"
+
+
+def _stress(page: Page, comparison: Comparison, file: str) -> list[str]:
+    moved = [comparison.has_moved(model) for model in comparison.models]
+    if not any(moved):  # where blocks are not known, there is no group
+        return []
+    picture = page.picture(
+        f"robustness-{file}.png",
+        "τ before and after a random group element",
+        pictures.robustness([comparison]),
+    )
+    said = _STRESS if all(moved) else f"{_STRESS} {_NOT_MOVED}"
+    return ["## Under the group", said, picture, tables.stress_table(comparison)]
 
 
 def _counted(comparison: Comparison) -> str:
@@ -92,6 +98,9 @@ only in their seed or in a weak L2, so how they were trained says next to nothin
 _STRESS = f"""τ on the same test rows after a random element of the group, another for each net
 and block: heads and neurons permuted, M and N of condition number {STRESS_CONDITION:,.0f},
 weights rounded to float32 again. The functions of the nets are the same; no model was trained
+again."""
+
+_NOT_MOVED = """Predictions from outside have no figure after that: their models cannot be asked
 again."""
 
 _COST = """CPU seconds of one thread; memory is what a fit or a prediction adds to the process."""

@@ -17,6 +17,7 @@ from transformer_nfn.cli.commands.benchoptions import (
     TestZoo,
     Zoos,
 )
+from transformer_nfn.cli.commands.benchoutside import rows, score
 from transformer_nfn.cli.common import Json, Ray, interruptible, make_executor, show
 from transformer_nfn.cli.early import check_package, check_there, check_zoos
 from transformer_nfn.cli.failures import tell_failures
@@ -63,14 +64,16 @@ def models(as_json: Json = False) -> None:
 
     Example: tnfn bench models
     """
-    from transformer_nfn.bench import MODELS, saved_names
+    from transformer_nfn.bench import MODELS, load_installed, saved_names
 
+    load_installed()
     if as_json:
         listed = {
             name: {
                 "title": kind.title,
                 "what": kind.what,
                 "origin": kind.origin,
+                "tier": kind.tier,
                 "invariant": kind.invariant,
             }
             for name, kind in MODELS.items()
@@ -184,13 +187,11 @@ def run(
                     continue
                 record = outcome.result
                 records.append(record)
-                console.print(
-                    styled(
-                        f"{outcome.job.cell}: τ {record['tau']:.3f}, moved by the group "
-                        f"{record['tau_moved']:.3f}, {duration(record['fit_seconds'])}"
-                    ),
-                    soft_wrap=True,
-                )
+                moved = record["tau_moved"]
+                after = "" if moved is None else f", moved by the group {moved:.3f}"
+                told = f"{outcome.job.cell}: τ {record['tau']:.3f}{after}"
+                told += f", {duration(record['fit_seconds'])}"
+                console.print(styled(told), soft_wrap=True)
     tell_failures(
         failures, str(out), "cells", name=lambda job: str(job.cell), file=lambda job: job.name
     )
@@ -257,6 +258,14 @@ def fit(
     split: Annotated[int, typer.Option(min=0, max=4, help="Which split it is fitted to.")] = 0,
     checkpoints: Checkpoints = "epochs",
     runs: Runs = None,
+    all_runs: Annotated[
+        bool,
+        typer.Option(
+            "--all-runs",
+            help="Save a second fit, to the test runs as well; τ is of the first. A tenth of the "
+            "runs still only says when to stop.",
+        ),
+    ] = False,
     device: Device = "cpu",
     as_json: Json = False,
 ) -> None:
@@ -272,12 +281,22 @@ def fit(
     folder = named_folder(name)
     cell = Cell(zoo=zoo, model=model, split=split, checkpoints=checkpoints, runs=runs)
     with interruptible():
-        record = fit_and_save(cell, folder, device, _epoch_printer(Console(stderr=True)))
+        watch = _epoch_printer(Console(stderr=True))
+        record = fit_and_save(cell, folder, device, watch, all_runs=all_runs)
+    moved = record["tau_moved"]
     figures = {
         "name": name,
         "folder": str(folder),
         "tau": round(record["tau"], 4),
-        "tau_moved": round(record["tau_moved"], 4),
+        "tau_moved": None if moved is None else round(moved, 4),
+        "train_rows": record["train_rows"],
+        "validation_rows": record["validation_rows"],
         "fit_seconds": round(record["fit_seconds"], 1),
     }
+    if moved is None and not as_json:  # there is no group where blocks are not known
+        del figures["tau_moved"]
     show(figures, as_json)
+
+
+bench_app.command(cls=PlainCommand)(rows)
+bench_app.command(cls=PlainCommand)(score)

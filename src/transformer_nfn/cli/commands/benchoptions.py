@@ -20,7 +20,16 @@ Seeds = Annotated[
 ]
 ExperimentName = Annotated[
     Literal[
-        "main", "components", "channels", "ranks", "augmentation", "thresholds", "sizes", "across"
+        "main",
+        "components",
+        "channels",
+        "ranks",
+        "augmentation",
+        "thresholds",
+        "sizes",
+        "across",
+        "questions",
+        "held-out",
     ],
     typer.Option(help="The main table, or one of the other experiments."),
 ]

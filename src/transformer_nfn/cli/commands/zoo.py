@@ -214,6 +214,35 @@ def import_published(
         raise typer.Exit(1)
 
 
+@zoo_app.command("from-checkpoints", cls=PlainCommand)
+def from_checkpoints(
+    source: Annotated[Path, typer.Argument(help="Folder with the safetensors files.")],
+    accuracies: Annotated[
+        Path, typer.Argument(help="A .csv with path and accuracy, and perhaps group.")
+    ],
+    out: Annotated[str, typer.Option(help="The zoo's folder or fsspec URL; made if need be.")],
+    as_json: Json = False,
+) -> None:
+    """Make a zoo of networks that you have trained yourself.
+
+    Safetensors files of one architecture and size; path is below the folder, accuracy from 0 to 1.
+    Networks of one group, such as checkpoints of one training, stay on one side of every split.
+
+    Files that `tnfn zoo export` wrote can be read by all models; of others the tensors are taken
+    by name, and only models that need no blocks read them. OUT/files.csv says which row is which.
+
+    Example: tnfn zoo from-checkpoints nets accuracies.csv --out mine
+    """
+    check_there(str(source), str(accuracies))
+    check_package("matplotlib", "the histogram of the data card", "zoo")
+    from transformer_nfn.zoo import gather, write_card
+    from transformer_nfn.zoo.dataset import Zoo
+
+    made = gather(source, accuracies, out)
+    write_card(Zoo(out))
+    show({"zoo": out, **made._asdict()}, as_json)
+
+
 @zoo_app.command(cls=PlainCommand)
 def info(folder: Folder, as_json: Json = False) -> None:
     """Show counts, accuracies and the time a zoo took.

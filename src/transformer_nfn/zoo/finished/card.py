@@ -27,6 +27,9 @@ _SIZES = (
 )
 
 
+_GATHERED = "Networks that were trained elsewhere; `files.csv` says which row is which file."
+
+
 def write_card(zoo: Zoo) -> list[str]:
     """Write card, histogram and layout into the zoo's folder, in place of older ones; their names.
 
@@ -64,7 +67,7 @@ def _card_text(zoo: Zoo) -> str:
     quantiles = " | ".join(f"{100 * value:.1f} %" for value in figures["test_accuracy_quantiles"])
     lines = [
         "---",
-        *_licence(recipe),
+        *([] if _is_gathered(zoo) else _licence(recipe)),  # of people's own nets nobody knows
         f"pretty_name: {json.dumps(name)}",  # a name such as `no` would be a truth value
         f"size_categories: [{size}]",
         "tags: [weight-space-learning, model-zoo, transformers]",
@@ -75,7 +78,7 @@ def _card_text(zoo: Zoo) -> str:
         "",
         f"# {name}",
         "",
-        recipe.get("description", "An imported zoo."),
+        _GATHERED if _is_gathered(zoo) else recipe.get("description", "An imported zoo."),
         "",
         f"![test accuracies]({HISTOGRAM})",
         "",
@@ -157,9 +160,15 @@ def _draw_histogram(zoo: Zoo) -> bytes:
 
 def _title(zoo: Zoo) -> str:
     recipe = zoo.description.get("recipe")
+    if _is_gathered(zoo):
+        return str(zoo.name)
     if recipe is None:
         return f"{zoo.name}, {zoo.description.get('source', {}).get('task')}"
     return f"{zoo.name}{', shared seeds' if recipe.get('seeds') == 'shared' else ''}"
+
+
+def _is_gathered(zoo: Zoo) -> bool:
+    return bool(zoo.description.get("source", {}).get("kind") == "gathered")
 
 
 def _last_epoch(table: Any) -> Any:

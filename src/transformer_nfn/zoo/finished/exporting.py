@@ -9,13 +9,14 @@ from safetensors.torch import save
 from transformer_nfn.zoo.dataset import Zoo, ok
 from transformer_nfn.zoo.errors import StoreError
 from transformer_nfn.zoo.format.schema import COLUMNS, weight_matrix
-from transformer_nfn.zoo.nets import views
+from transformer_nfn.zoo.nets import NetShape, views
 
 
 def export(zoo: Zoo, where: pc.Expression, folder: str | Path) -> list[Path]:
     """One file for each chosen row, with the layout's tensor names and the row's columns.
 
-    The metadata's `net` is the zoo's `NetShape` as JSON: what the file needs to be read as a net.
+    The metadata's `net` is the zoo's `NetShape` as JSON: what the file needs to be read as a net;
+    it is left out where blocks are not known.
 
     Args:
         zoo: Where from.
@@ -34,7 +35,8 @@ def export(zoo: Zoo, where: pc.Expression, folder: str | Path) -> list[Path]:
                 raise StoreError(f"{name} has a checkpoint named {row['checkpoint']!r}")
             path = home / f"run{row['run']:06d}-{row['checkpoint']}.safetensors"
             metadata = {name: str(value) for name, value in row.items()}
-            metadata["net"] = zoo.shape.model_dump_json()
+            if isinstance(zoo.shape, NetShape):
+                metadata["net"] = zoo.shape.model_dump_json()
             alone = {name: tensor[0].contiguous() for name, tensor in tensors.items()}
             path.write_bytes(save(alone, metadata))
             written.append(path)

@@ -18,7 +18,7 @@ from transformer_nfn.zoo.format.schema import (
     zoo_schema,
 )
 from transformer_nfn.zoo.groups import group_of_shard
-from transformer_nfn.zoo.nets import NetShape
+from transformer_nfn.zoo.tensors import AnyShape
 
 
 class Checked(NamedTuple):
@@ -72,7 +72,7 @@ def verify(zoo: Zoo) -> Iterator[Checked]:
         yield Checked(leftover, 0, ["a temporary: a build is under way, or was killed"])
 
 
-def _check_table(shape: NetShape, table: pa.Table) -> Iterator[str]:
+def _check_table(shape: AnyShape, table: pa.Table) -> Iterator[str]:
     if not table.schema.equals(zoo_schema(shape), check_metadata=True):
         raise StoreError("its schema is not the zoo's")
     matrix = weight_matrix(table.column("weights"), shape.size)

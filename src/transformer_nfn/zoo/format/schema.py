@@ -12,6 +12,7 @@ import pyarrow.compute as pc  # type: ignore[import-untyped]
 from transformer_nfn.zoo.errors import StoreError
 from transformer_nfn.zoo.nets import NetShape
 from transformer_nfn.zoo.runs import Hyperparameters
+from transformer_nfn.zoo.tensors import AnyShape, TensorShape
 
 FORMAT = 2
 ROW_GROUP = 256
@@ -35,8 +36,15 @@ COLUMNS: dict[str, tuple[pa.DataType, str]] = {
         '"ok", "diverged", or for imported files "unreadable": then weights and figures are null',
     ),
     "task": (pa.string(), "what the net was trained on"),
-    "block": (pa.string(), 'the block\'s declaration, "paper" or "residual"'),
-    "optimizer": (pa.string(), "sgd, sgdm, adam or rmsprop"),
+    "block": (
+        pa.string(),
+        'the block\'s declaration, "paper" or "residual"; "tensors" where it is not known',
+    ),
+    "optimizer": (
+        pa.string(),
+        'sgd, sgdm, adam or rmsprop; "unknown" where nobody knows how a net was trained: then the '
+        "five numbers below are NaN and the seed is -1",
+    ),
     "lr": (pa.float64(), "highest learning rate"),
     "l2": (pa.float64(), "weight decay of the optimizer"),
     "dropout": (pa.float64(), "rate after attention and after the MLP"),
@@ -71,7 +79,7 @@ MAY_BE_NULL = {
 }
 
 
-def zoo_schema(shape: NetShape) -> pa.Schema:
+def zoo_schema(shape: AnyShape) -> pa.Schema:
     """The schema of a zoo of these nets; its metadata say where each tensor is in a row."""
     fields = [
         pa.field(name, kind, nullable=name in MAY_BE_NULL) for name, (kind, _) in COLUMNS.items()
@@ -86,7 +94,7 @@ def zoo_schema(shape: NetShape) -> pa.Schema:
     return pa.schema(fields, {METADATA_KEY: json.dumps(described).encode()})
 
 
-def read_shape(schema: pa.Schema) -> NetShape:
+def read_shape(schema: pa.Schema) -> AnyShape:
     """The nets of a shard.
 
     Raises:
@@ -99,7 +107,8 @@ def read_shape(schema: pa.Schema) -> NetShape:
         described = json.loads(metadata[METADATA_KEY])
         found = described["format"]
         if found == FORMAT:
-            shape = NetShape.model_validate(described["net"])
+            plain = "tensors" in described["net"]
+            shape: AnyShape = (TensorShape if plain else NetShape).model_validate(described["net"])
     except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise StoreError(f"its description is damaged: {str(error)[:200]}") from None
     if found != FORMAT:
@@ -109,7 +118,7 @@ def read_shape(schema: pa.Schema) -> NetShape:
     return shape
 
 
-def check_columns(table: pa.Table, shape: NetShape, columns: Sequence[str] | None = None) -> None:
+def check_columns(table: pa.Table, shape: AnyShape, columns: Sequence[str] | None = None) -> None:
     """Check that a shard has the columns of a zoo, as others will use them.
 
     Args:
@@ -133,7 +142,7 @@ def check_columns(table: pa.Table, shape: NetShape, columns: Sequence[str] | Non
             raise StoreError(f"column {name!r} is {str(column.type)[:60]}, or has nulls")
 
 
-def _are_weights(kind: pa.DataType, shape: NetShape) -> bool:
+def _are_weights(kind: pa.DataType, shape: AnyShape) -> bool:
     is_list = pa.types.is_fixed_size_list(kind)
     return is_list and (kind.value_type, kind.list_size) == (pa.float32(), shape.size)
 
@@ -164,7 +173,7 @@ def row_digest(row: dict[str, Any], weights: np.ndarray | None) -> str:
 
 
 def zoo_table(
-    shape: NetShape, rows: Sequence[dict[str, Any]], weights: Iterable[np.ndarray | None]
+    shape: AnyShape, rows: Sequence[dict[str, Any]], weights: Iterable[np.ndarray | None]
 ) -> pa.Table:
     """Rows with their weights as a table, digests included."""
     matrix = np.zeros((len(rows), shape.size), dtype=np.float32)

@@ -93,10 +93,14 @@ def robustness(comparisons: Sequence[Comparison]) -> bytes:
         BenchError: If there is nothing to show, or matplotlib is missing.
     """
     panels = sorted_panels(comparisons)
-    before = [{model: mean_tau(panel, model) for model in panel.models} for panel in panels]
+    moved = [[model for model in panel.models if panel.has_moved(model)] for panel in panels]
+    before = [
+        {model: mean_tau(panel, model) for model in chosen}
+        for panel, chosen in zip(panels, moved, strict=True)
+    ]
     after = [
-        {model: mean_tau(panel, model, column="moved") for model in panel.models}
-        for panel in panels
+        {model: mean_tau(panel, model, column="moved") for model in chosen}
+        for panel, chosen in zip(panels, moved, strict=True)
     ]
     models = sorted_models(before)
     rows, headers, place = _grouped(
