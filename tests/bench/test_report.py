@@ -168,8 +168,8 @@ def test_it_is_said_whether_ours_is_first() -> None:
     alike = compared({"blockwise": 0.2, "nfn": 0.2}, zoo="third")
     (said,) = tier_sentences([ahead, behind])
     assert said.endswith(
-        "(ours) is first on mnist-small, ahead of all others; ours is not first on other: "
-        "Transformer-NFN is, ahead."
+        "(ours) is first on mnist-small, ahead of all others; ours is not first: "
+        "Transformer-NFN is on other, ahead."
     )
     both = compared({"blockwise": 0.02, "nfn": 0.5}, track="shared")
     (said,) = tier_sentences([ahead, both, behind])
@@ -177,7 +177,7 @@ def test_it_is_said_whether_ours_is_first() -> None:
     worse = compared({"blockwise": 0.5, "nfn": 0.02}, track="shared")
     (said,) = tier_sentences([ahead, worse])
     assert "is first on mnist-small (independent), ahead of all others" in said
-    assert "ours is not first on mnist-small (shared): Transformer-NFN is, ahead." in said
+    assert "ours is not first: Transformer-NFN is on mnist-small (shared), ahead." in said
     best, other = (MODELS[model].title for model in alike.ranking())
     (said,) = tier_sentences([alike])
     assert f"not told apart from {other}" in said or said.endswith(f"{best} is, not told apart.")
@@ -188,7 +188,7 @@ def test_tiers_without_a_model_of_ours_or_with_it_alone_are_told_as_such() -> No
     said = tier_sentences([compared({"agreement": 0.1, "consensus": 0.2, "confidence": 0.9})])
     assert said == [
         f"**{TIERS['queries']}**: Agreement probes (ours) is the only one.",
-        f"**{TIERS['inputs']}** (none is ours): Consensus is first.",
+        f"**{TIERS['inputs']}**: none is ours, Consensus is first.",
     ]
 
 

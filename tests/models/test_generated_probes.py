@@ -34,7 +34,7 @@ def test_probes_are_linear_in_the_codes_and_all_use_the_same_layers() -> None:
 
 def test_there_are_no_more_independent_probes_than_numbers_in_a_code() -> None:
     """Which is how probes come to have a structure in common."""
-    probes = model(generator=WIDTHS).questions().detach().flatten(1)
+    probes = model(generator=WIDTHS).sequences().detach().flatten(1)
     assert torch.linalg.matrix_rank(probes) == 2
 
 
@@ -49,7 +49,7 @@ def test_the_networks_are_asked_what_was_generated() -> None:
     made, free = model(generator=WIDTHS), model()
     free.reader.load_state_dict(made.reader.state_dict())
     with torch.no_grad():
-        free.probes.copy_(made.questions())
+        free.probes.copy_(made.sequences())
         torch.testing.assert_close(free(NET), made(NET))
 
 

@@ -72,7 +72,7 @@ class ProbeNet(WeightModel):
             relu_layers([answers, hidden, hidden], generator), seeded_linear(hidden, 1, generator)
         )
 
-    def questions(self) -> Float[Tensor, "s t p"]:
+    def sequences(self) -> Float[Tensor, "s t p"]:
         """The sequences that it sends through each network."""
         if self.config.generator is None:
             return self.probes
@@ -85,7 +85,7 @@ class ProbeNet(WeightModel):
         Raises:
             ShapeError: If the networks do not take such inputs or have other classes.
         """
-        answers = apply_net(net, self.questions())  # n s o
+        answers = apply_net(net, self.sequences())  # n s o
         if answers.shape[2] != self.config.classes:
             raise ShapeError(
                 f"the model reads answers of {self.config.classes} classes, these networks have "

@@ -35,7 +35,7 @@ def front_page(
     parts += [left_out] if left_out else []
     if comparisons:
         parts += ["## Commands", _commands(page, comparisons)]
-    found = [*details, "`results.json` (a record for each cell)"]
+    found = [*details, "`results.json`"]
     parts.append(f"More: {', '.join(found)}.")
     return "\n\n".join(parts) + "\n"
 
@@ -58,14 +58,14 @@ _TITLE = "# Predicting accuracy from weights"
 
 _INTRODUCTION = """How well does a model order small trained transformers by their test accuracy?
 The figure is Kendall's τ on unseen runs: 1 is a perfect order, 0 is chance. A tier is what models
-are given. "Independent" is a seed for each run, "shared" one start for all, as in the paper. Bold
-is the first of a tier; the noise ceiling is τ of a perfect predictor. Each column's page has
-intervals, costs, and the command that builds its zoo."""
+are given; its first is bold. "Independent" is a seed for each run, "shared" one start for all, as
+in the paper. The noise ceiling is τ of a perfect predictor. Each column's page has intervals, costs
+and the command that builds its zoo."""
 
-_CLAIMS = f""""Ahead" means that the 95 % interval of the paired difference excludes 0, and is
-not said of fewer than {LEAST_GROUPS} configurations."""
+_CLAIMS = f""""Ahead": the 95 % interval of the paired difference excludes 0, from {LEAST_GROUPS}
+configurations on."""
 
-_LIMITS = """Orders within one zoo say nothing of other shapes, tasks or pretrained models. Much of
-τ tells nets that learned from nets that did not; each column's page shows what is left among good
-nets, and among runs of one configuration. Intervals are of one pair, whatever the number of
-models."""
+_LIMITS = """Nothing is said of other shapes and tasks, nor of pretrained models. Much of τ tells
+nets that learned from nets that did not: each column's page has τ among good nets, and among runs
+of one configuration. Intervals cover other runs and seeds of one zoo, for one pair of models at
+a time."""

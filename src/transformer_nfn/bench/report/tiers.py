@@ -44,32 +44,38 @@ def tier_sentences(comparisons: Sequence[Comparison]) -> list[str]:
     """For each tier in one sentence who is first on which zoo, and whether it is ours."""
     sentences = []
     for tier, what in TIERS.items():
-        found: dict[tuple[str, str], list[Comparison]] = {}
+        ours: dict[tuple[str, str], list[Comparison]] = {}
+        others: dict[tuple[str, str], list[Comparison]] = {}
         for comparison in comparisons:
             ranked = in_tier(comparison, tier)
             if ranked:
-                found.setdefault(_said(comparison, ranked), []).append(comparison)
-        if found:
-            parts = [
-                f"{who}{_where(there, comparisons)}{rest}" for (who, rest), there in found.items()
-            ]
-            none = not any(_is_ours(m) for one in comparisons for m in in_tier(one, tier))
-            sentences.append(f"**{what}**{' (none is ours)' * none}: {'; '.join(parts)}.")
+                first = ours if _is_ours(ranked[0]) else others
+                first.setdefault(_said(comparison, ranked), []).append(comparison)
+        said, lost = (
+            [f"{who}{_where(there, comparisons)}{rest}" for (who, rest), there in one.items()]
+            for one in (ours, others)
+        )
+        if lost and any(_is_ours(m) for one in comparisons for m in in_tier(one, tier)):
+            lost[0] = f"ours is not first: {lost[0]}"
+        elif lost:
+            lost[0] = f"none is ours, {lost[0]}"
+        if said or lost:
+            sentences.append(f"**{what}**: {'; '.join([*said, *lost])}.")
     return sentences
 
 
 def _said(comparison: Comparison, ranked: Sequence[str]) -> tuple[str, str]:
-    """What is said of a tier on one zoo: before the zoo's name, and after it."""
+    """What is said of the first of a tier on one zoo: before the zoo's name, and after it."""
     best, *others = ranked
     title = f"{MODELS[best].title} (ours)" if _is_ours(best) else MODELS[best].title
+    ours = next((model for model in ranked if _is_ours(model)), None)
     if not others:
         return f"{title} is the only one", ""
-    ours = next((model for model in ranked if _is_ours(model)), None)
     if ours is None:
         return f"{title} is first", ""
     if ours != best:
-        word = "ahead" if comparison.order(best, ours) == "ahead" else "not told apart"
-        return "ours is not first", f": {title} is, {word}"
+        ahead = comparison.order(best, ours) == "ahead"
+        return f"{title} is", ", ahead" if ahead else ", not told apart"
     tied = [other for other in others if comparison.order(best, other) != "ahead"]
     if not tied:
         return f"{title} is first", ", ahead of all others"

@@ -231,13 +231,14 @@ def report(
         Path | None, typer.Option(help="Where to write; OUT/report if not given.")
     ] = None,
     notes: Annotated[
-        Path | None, typer.Option(help="A Markdown file to put under the summary.")
+        Path | None,
+        typer.Option(help="Markdown for the first page; {tau:ZOO/TRACK/MODEL} becomes a figure."),
     ] = None,
     as_json: Json = False,
 ) -> None:
     """Write the report of all finished cells.
 
-    Markdown, pictures and results.json.
+    One page with all models at a glance, pages with the details, pictures and results.json.
 
     Example: tnfn bench report bench --to docs/results
     """
