@@ -287,7 +287,7 @@ def test_one_scale_for_each_tensor_is_learned_and_saved(tmp_path):
         NeuralPredictor(nfn, fitting=fitting).load(tmp_path)
 
 
-def test_every_neural_model_has_the_same_number_of_candidates_and_one_of_them_was_chosen():
+def test_every_neural_model_has_the_same_candidates_and_is_one_of_them():
     for model in CHOSEN:
         tried = candidates(model)
         assert len(tried) == 6

@@ -1,7 +1,7 @@
 """How the neural models of the benchmark are trained: the same search for each of them.
 
 `tools/fits.py` fits each model with each of the candidates to one split of the zoo `mnist-tuning`,
-which is in no table, and the one with the highest τ on validation is written down here, once.
+which is in no table; the one with the highest τ on validation is to be written down here, once.
 """
 
 from collections.abc import Mapping
@@ -18,7 +18,8 @@ RATES = (3e-4, 1e-3, 3e-3)
 DECAYS = (0.0, 0.1)
 UNSCALED = ("probes", "probegen", "heads")
 
-#: Learning rate and weight decay that were chosen for each model.
+#: Learning rate and weight decay of each model: not chosen yet, but the paper's rate, and for the
+#: graph of heads the one it always had.
 CHOSEN: Mapping[str, tuple[float, float]] = MappingProxyType(
     {
         "nfn": (1e-3, 0.0),
