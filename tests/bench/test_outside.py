@@ -304,3 +304,19 @@ def test_commands_from_rows_to_a_report(zoo_folder, computed, tmp_path, capsys):
     alone = json.loads(tnfn(capsys, *words[:5], "--json").out)
     assert alone["tau"] == found["tau"]
     assert (alone["place"], alone["of"], alone["cell"]) == (1, 1, None)
+
+
+def test_only_cells_that_ask_the_same_of_the_same_rows_are_rivals(mine, zoo_folder, computed):
+    cell = cell_of(mine, zoo_folder)
+    first = next(
+        one
+        for one in finished_cells(computed)
+        if (one.record["model"], one.record["split"]) == ("statistics", 0)
+    )
+    assert len(standing(cell, [first])) == 2
+    changes = [{"question": "loss"}, {"held_out": "sgd"}, {"threshold": 0.5}, {"split": 1}]
+    for change in changes:
+        other = first._replace(record={**first.record, **change})
+        assert len(standing(cell, [other])) == 1, change
+    shorter = first._replace(table=first.table.slice(1))
+    assert len(standing(cell, [shorter])) == 1

@@ -97,3 +97,10 @@ def read_record(text: bytes, table: pa.Table) -> dict[str, Any]:
     if record.tau_moved is None and _MOVED in table.column_names:
         raise BenchError(f"it has a column {_MOVED}, and no τ of it")
     return record.model_dump(mode="json")
+
+
+def is_plain(record: dict[str, Any]) -> bool:
+    """Whether a cell asks for accuracy on the split as it is: no other experiment's change."""
+    changes = ("augment", "threshold", "train_runs", "test_zoo", "held_out")
+    plain = all(record.get(name) is None for name in changes)
+    return plain and record.get("question", "accuracy") == "accuracy"

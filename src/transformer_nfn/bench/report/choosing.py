@@ -7,6 +7,7 @@ from typing import Any
 from transformer_nfn.bench.errors import BenchError
 from transformer_nfn.bench.models.registry import main_models
 from transformer_nfn.bench.protocol.computing import Finished, is_current, read_cells
+from transformer_nfn.bench.protocol.record import is_plain
 
 
 def shown_cells(out: str | Path) -> tuple[list[Finished], str]:
@@ -60,7 +61,8 @@ def _with_all_splits(cells: list[Finished]) -> tuple[list[Finished], dict[str, l
     """
     splits: dict[tuple[Any, ...], dict[str, set[int]]] = {}
     for cell in cells:
-        if cell.record.get("outside") is None and _is_main(cell):
+        of_main = cell.record["model"] in main_models() and is_plain(cell.record)
+        if cell.record.get("outside") is None and of_main:
             by_model = splits.setdefault(_zoo_of(cell), {})
             by_model.setdefault(cell.record["model"], set()).add(cell.record["split"])
     common = {zoo: set.intersection(*by_model.values()) for zoo, by_model in splits.items()}
@@ -82,13 +84,6 @@ def _with_all_splits(cells: list[Finished]) -> tuple[list[Finished], dict[str, l
         if cell.record.get("outside") is None or not incomplete[_zoo_of(cell)][cell.record["model"]]
     ]
     return kept, missing
-
-
-def _is_main(cell: Finished) -> bool:
-    """Whether a cell is of the main table."""
-    fields = ("augment", "threshold", "train_runs", "test_zoo")
-    ours = cell.record["model"] in main_models()
-    return ours and all(cell.record.get(name) is None for name in fields)
 
 
 def _of_whole_zoos(cells: list[Finished]) -> list[Finished]:
