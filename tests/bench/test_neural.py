@@ -222,7 +222,7 @@ def test_the_last_epoch_and_the_mean_of_the_last_ones_can_be_kept(monkeypatch):
         predictor = statnn(Fitting(epochs=8, warmup=1, keep=keep))
         predictor.fit(TRAIN, VALIDATION)
         assert len(seen) == predictor.epoch == 8
-        counted = seen[-1:] if keep == "last" else seen[5:]  # 6, 7 and 8: from 8 - 8 // 4 on
+        counted = seen[-1:] if keep == "last" else seen[6:]  # the last quarter
         for name, tensor in predictor.module.state_dict().items():
             expected = torch.stack([state[name].double() for state in counted]).mean(0)
             torch.testing.assert_close(tensor.double(), expected, rtol=1e-5, atol=1e-7)

@@ -320,3 +320,11 @@ def test_only_cells_that_ask_the_same_of_the_same_rows_are_rivals(mine, zoo_fold
         assert len(standing(cell, [other])) == 1, change
     shorter = first._replace(table=first.table.slice(1))
     assert len(standing(cell, [shorter])) == 1
+
+
+def test_a_model_stands_in_one_tier(mine, zoo_folder, tmp_path):
+    keep_outside(cell_of(mine, zoo_folder, tier="labels"), zoo_folder, tmp_path / "bench")
+    pq.write_table(made(zoo_folder, split=1), tmp_path / "other.parquet")
+    other = cell_of(tmp_path / "other.parquet", zoo_folder, split=1, tier="weights")
+    with pytest.raises(BenchError, match="were given labels: choose the same --tier"):
+        keep_outside(other, zoo_folder, tmp_path / "bench")

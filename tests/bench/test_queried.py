@@ -1,15 +1,21 @@
 """Predictors that show networks inputs of the task."""
 
+import json
+
 import numpy as np
 import pytest
 import torch
 
+from tests.bench.conftest import write_zoo
 from tests.bench.small import SHAPE, small_examples, three_parts
 from transformer_nfn.bench.errors import BenchError
 from transformer_nfn.bench.models import queried
 from transformer_nfn.bench.models.predictor import Predictor
 from transformer_nfn.bench.models.queried import QueryPredictor
+from transformer_nfn.bench.protocol.readable import check_inputs, what_it_lacks
 from transformer_nfn.space import apply_net
+from transformer_nfn.zoo import Recipe, load_task
+from transformer_nfn.zoo.format.schema import FORMAT
 from transformer_nfn.zoo.tasks import Part, Task, patches
 
 TRAIN, VALIDATION, TEST = three_parts(small_examples(60))
@@ -76,3 +82,20 @@ def test_other_seeds_show_other_inputs_and_too_few_are_refused():
         QueryPredictor("labels", 60, seed=0).fit(TRAIN, VALIDATION)
     with pytest.raises(BenchError, match="not fitted"):
         QueryPredictor("labels", 10, seed=0).predict(TEST)
+
+
+def test_inputs_of_other_data_than_the_zoos_are_refused(tmp_path, monkeypatch):
+    recipe = Recipe.load("digits-mini")
+    digest = load_task("digits", patch=2).digest
+    for data, right in ((digest, True), ("0" * 64, False), (None, False)):
+        zoo = write_zoo(tmp_path / str(data), small_examples(4))
+        described = {**recipe.model_dump(mode="json", exclude={"runs"}), "data": data}
+        (zoo / "zoo.json").write_text(json.dumps({"format": FORMAT, "recipe": described}))
+        check_inputs(str(zoo), "invariants")
+        lacks = what_it_lacks(str(zoo), "confidence")
+        assert (lacks is None) == (data is not None)
+        if right:
+            check_inputs(str(zoo), "confidence")
+        else:
+            with pytest.raises(BenchError, match="are not those that"):
+                check_inputs(str(zoo), "labels-50")

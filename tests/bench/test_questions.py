@@ -15,7 +15,7 @@ from transformer_nfn.bench.models.featured import FeaturePredictor
 from transformer_nfn.bench.protocol.cell import Cell
 from transformer_nfn.bench.protocol.computing import finished_cells, prepared
 from transformer_nfn.bench.protocol.experiments import Experiment
-from transformer_nfn.bench.protocol.heldout import HELD_OUT, without
+from transformer_nfn.bench.protocol.heldout import HELD_OUT, kinds_there, without
 from transformer_nfn.bench.questions import QUESTIONS
 from transformer_nfn.bench.report.scores import comparisons
 from transformer_nfn.cli.commands.benchoptions import ExperimentName
@@ -43,7 +43,7 @@ def test_every_answer_lies_between_0_and_1_and_follows_its_columns():
         noisy_accuracy=np.full(n, 0.2),
         calibration_error=np.full(n, 0.05),
     )
-    expected = {"gap": 0.65, "noise": 0.7, "calibration": 0.05, "accuracy": 0.6}
+    expected = {"gap": 0.65, "noise": 0.2, "calibration": 0.05, "accuracy": 0.6}
     for name, value in expected.items():
         np.testing.assert_allclose(QUESTIONS[name].answer(table), value)
     adaptive = QUESTIONS["optimizer"].answer(EXAMPLES.table)
@@ -122,3 +122,11 @@ def test_both_experiments_are_computed_compared_apart_and_reported(zoo_folder, t
 
 def test_the_command_line_knows_every_experiment():
     assert get_args(get_args(ExperimentName)[0]) == get_args(Experiment)
+
+
+def test_only_optimizers_that_a_zoo_has_are_held_out():
+    assert kinds_there(EXAMPLES.table) == list(HELD_OUT)
+    few = EXAMPLES.take(np.isin(EXAMPLES.column("optimizer").astype(str), ["sgd", "adam"]))
+    assert kinds_there(few.table) == ["sgd", "adam", "largest-rates"]
+    one = EXAMPLES.take(EXAMPLES.column("optimizer").astype(str) == "adam")
+    assert kinds_there(one.table) == ["largest-rates"]

@@ -274,6 +274,37 @@ def _zoo_option(command: str, *more: str) -> Callable[[Place], Iterator[Words]]:
     return lines
 
 
+def _score_zoo(place: Place) -> Iterator[Words]:
+    table = place.put("mine.csv", b"run_id,checkpoint,predicted\nrun0000,1,0.5\n")
+    for zoo in list(place.zoos())[:2]:
+        yield ["bench", "score", table, "--zoo", zoo]
+
+
+def _score_predictions(place: Place) -> Iterator[Words]:
+    sound, *_ = list(place.zoos())[2:3]
+    for name in ("mine.parquet", "mine.csv"):
+        yield ["bench", "score", place.put(name), "--zoo", sound]
+
+
+def _score_out(place: Place) -> Iterator[Words]:
+    sound, *_ = list(place.zoos())[2:3]
+    table = place.put("mine.csv", b"run_id,checkpoint,predicted\nrun0000,1,0.5\n")
+    for out in place.benches():
+        yield ["bench", "score", table, "--zoo", sound, "--out", out]
+
+
+def _gathered(place: Place) -> Iterator[Words]:
+    folder = place.put("run/a.safetensors").parent
+    table = place.put("accuracies.csv", b"path,accuracy\na.safetensors,0.5\n")
+    yield ["zoo", "from-checkpoints", folder, table, "--out", place.home / "gathered"]
+
+
+def _gathered_table(place: Place) -> Iterator[Words]:
+    folder = place.put("run/a.safetensors", sound_net()).parent
+    table = place.put("accuracies.csv")
+    yield ["zoo", "from-checkpoints", folder, table, "--out", place.home / "gathered"]
+
+
 def _test_zoo(command: str) -> Callable[[Place], Iterator[Words]]:
     def lines(place: Place) -> Iterator[Words]:
         sound, *_ = list(place.zoos())[2:3]
@@ -420,6 +451,14 @@ READ: dict[tuple[str, str], Callable[[Place], Iterator[Words]]] = {
     ("bench report", "out"): _paths("bench report", Place.benches),
     ("bench report", "notes"): _notes,
     ("bench fit", "zoo"): _zoo_option("fit", "--model", "statnn", "--name", "x"),
+    ("bench rows", "zoo"): _paths(
+        "bench rows", lambda place: iter(list(place.zoos())[:2]), "--out", "{out}.parquet"
+    ),
+    ("bench score", "zoo"): _score_zoo,
+    ("bench score", "predictions"): _score_predictions,
+    ("bench score", "out"): _score_out,
+    ("zoo from-checkpoints", "source"): _gathered,
+    ("zoo from-checkpoints", "accuracies"): _gathered_table,
 }  # fmt: skip
 
 #: Parameters that are written only, names, or words.
@@ -440,7 +479,8 @@ NOT_READ = {
     ("verify", "options_second"): "NAME=VALUE",
     ("convert", "out"): "written",
     ("reparam", "out"): "written", ("apply", "out"): "written", ("zoo export", "out"): "written",
-    ("zoo publish", "out"): "written",
+    ("zoo publish", "out"): "written", ("zoo from-checkpoints", "out"): "written",
+    ("bench rows", "out"): "written", ("bench score", "name"): "word",
     ("reparam", "parts"): "words",
     ("fingerprint", "blocks"): "words", ("dedup", "blocks"): "words",
     ("fingerprint", "ray"): "address", ("dedup", "ray"): "address", ("audit", "ray"): "address",

@@ -290,3 +290,27 @@ def test_a_hostile_description_of_tensors_is_refused():
     for tensors in ((("a", (2**24, 2)),), (("a", (1,)), ("a", (1,))), (), (("a", (0,)),)):
         with pytest.raises(ValidationError):
             TensorShape(tensors=tensors)
+
+
+def test_runs_of_one_configuration_stay_on_one_side(tmp_path):
+    """Files say how their networks were trained: other seeds of one recipe are near-twins."""
+    examples = small_examples(12, epochs=(1,))
+    alike = {"optimizer": "adam", "lr": 1e-3, "l2": 1e-7, "dropout": 0.0, "train_fraction": 1.0}
+    (tmp_path / "nets").mkdir()
+    rows = []
+    for number in range(12):
+        made = alike | {"init_std": 0.1 * (1 + number // 3), "seed": 7, "epoch": 1}
+        metadata = {name: str(value) for name, value in made.items()}
+        metadata |= {"net": SHAPE.model_dump_json(), "run_id": f"run{number}"}
+        tensors = {
+            name: examples.weights[number, at : at + int(np.prod(dims))].reshape(dims).clone()
+            for name, (at, dims) in SHAPE.stored.items()
+        }
+        save_file(tensors, tmp_path / "nets" / f"{number}.safetensors", metadata)
+        rows.append((f"{number}.safetensors", 0.05 * number))
+    table = write_accuracies(tmp_path / "a.csv", rows)
+    assert gather(tmp_path / "nets", table, tmp_path / "zoo").runs == 4
+    found = Zoo(tmp_path / "zoo").table().to_pylist()
+    sides = {(round(row["init_std"], 3), row["fold"], row["twins"]) for row in found}
+    assert len(found) == 12
+    assert len(sides) == 4

@@ -43,6 +43,13 @@ def test_all_rows_are_there_once_and_on_their_side(tiny_zoo, tmp_path, monkeypat
     assert {path: path.read_bytes() for path in data.glob("*.parquet")} == before
 
 
+def test_a_copy_of_a_zoo_that_has_grown_since_is_refused(tiny_recipe, tmp_path):
+    publish(built(tiny_recipe, tmp_path / "zoo", runs=4), tmp_path / "hub")
+    grown = built(tiny_recipe, tmp_path / "zoo", runs=8)
+    with pytest.raises(StoreError, match="when the zoo had other rows"):
+        publish(grown, tmp_path / "hub")
+
+
 def test_another_folder_is_not_touched(tiny_zoo, tiny_recipe, tmp_path):
     with pytest.raises(StoreError, match="the zoo itself"):
         publish(tiny_zoo, tiny_zoo.url)

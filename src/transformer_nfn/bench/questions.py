@@ -32,17 +32,7 @@ def _numbers(table: pa.Table, name: str) -> Float64[np.ndarray, " n"]:
 
 def _gap(table: pa.Table) -> Float64[np.ndarray, " n"]:
     gap = _numbers(table, "train_accuracy") - _numbers(table, "test_accuracy")
-    return _shifted(gap)
-
-
-def _drop(table: pa.Table) -> Float64[np.ndarray, " n"]:
-    drop = _numbers(table, "test_accuracy") - _numbers(table, "noisy_accuracy")
-    return _shifted(drop)
-
-
-def _shifted(difference: Float64[np.ndarray, " n"]) -> Float64[np.ndarray, " n"]:
-    """From -1..1 to 0..1."""
-    shifted: np.ndarray = (1 + difference) / 2
+    shifted: np.ndarray = (1 + gap) / 2  # from -1..1
     return shifted
 
 
@@ -62,7 +52,9 @@ QUESTIONS: Mapping[str, Question] = MappingProxyType(
         "calibration": Question(
             "how far confidence is from accuracy", lambda t: _numbers(t, "calibration_error")
         ),
-        "noise": Question("by how much noise on the inputs lowers accuracy", _drop),
+        "noise": Question(
+            "accuracy with noise on the inputs", lambda t: _numbers(t, "noisy_accuracy")
+        ),
         "optimizer": Question("whether the optimizer was adaptive (Adam, RMSprop)", _adaptive),
         "epoch": Question("how many epochs it was trained", _epoch),
     }

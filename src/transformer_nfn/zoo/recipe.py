@@ -100,7 +100,7 @@ class Replicates(_Strict):
     """Configurations that are trained more than once, for what seeds alone change."""
 
     configurations: int = Field(gt=0)  # the first so many of the order
-    runs: int = Field(ge=2)  # of each, with seeds of their own
+    runs: int = Field(ge=2, le=100)  # of each, with seeds of their own
 
 
 class Recipe(_Strict):

@@ -11,6 +11,7 @@ from transformer_nfn.bench.kendall import kendall_tau
 from transformer_nfn.bench.models.features.kinds import FEATURES
 from transformer_nfn.bench.models.predictor import Step, Watch
 from transformer_nfn.bench.models.readers import Readers
+from transformer_nfn.bench.models.trees import PRESETS, TreeSettings
 
 
 class FeaturePredictor:
@@ -19,15 +20,16 @@ class FeaturePredictor:
     Args:
         features: A name in `FEATURES`.
         seed: Of all that is drawn.
+        trees: How the trees are grown.
 
     Raises:
         BenchError: If there are no such features.
     """
 
-    def __init__(self, features: str, seed: int) -> None:
+    def __init__(self, features: str, seed: int, trees: TreeSettings = PRESETS["readers"]) -> None:
         if features not in FEATURES:
             raise BenchError(f"no features {features!r}, there are {', '.join(FEATURES)}")
-        self.features, self.seed = features, seed
+        self.features, self.seed, self._trees = features, seed, trees
         self._readers: Readers | None = None
 
     @property
@@ -49,7 +51,9 @@ class FeaturePredictor:
             BenchError: If a library is missing, or a feature is not finite.
         """
         rows, held_out = self._rows(train), self._rows(validation)
-        self._readers = Readers.fitted(rows, train.target, held_out, validation.target, self.seed)
+        self._readers = Readers.fitted(
+            rows, train.target, held_out, validation.target, self.seed, self._trees
+        )
         if watch is not None:
             watch(Step(1, 1, kendall_tau(self._readers.predict(held_out), validation.target)))
 

@@ -72,7 +72,7 @@ class Fitting(BaseModel):
     @property
     def averaged_from(self) -> int:
         """The first epoch, from 1, whose parameters enter the mean."""
-        return self.epochs - self.epochs // 4
+        return self.epochs - max(1, self.epochs // 4) + 1
 
 
 @runtime_checkable
@@ -263,7 +263,7 @@ class _Progress:
             count = self.epoch - fitting.averaged_from + 1
             for name, now in state.items() if count > 1 else ():
                 # Integers, such as how often something was counted, have no mean.
-                kept = self.kept[name]
+                kept = self.kept[name].to(now.device)  # a state that was read is on the CPU
                 state[name] = kept + (now - kept) / count if now.is_floating_point() else now
         elif fitting.keep == "average" or (fitting.keep == "best" and tau <= self.best_tau):
             return

@@ -9,7 +9,7 @@ from jaxtyping import Float32, Float64
 from transformer_nfn.bench.errors import BenchError
 from transformer_nfn.bench.models.forest import Forest
 from transformer_nfn.bench.models.kernel import KernelRegression
-from transformer_nfn.bench.models.trees import PRESETS, TreeData, grow
+from transformer_nfn.bench.models.trees import PRESETS, TreeData, TreeSettings, grow
 
 _LOGIT = 0.005  # accuracies are cut off here before the logit
 _TREES, _KERNEL = "trees.safetensors", "kernel.safetensors"
@@ -28,10 +28,11 @@ class Readers(NamedTuple):
         held_out: Float32[np.ndarray, "m f"],
         held_out_accuracy: Float64[np.ndarray, " m"],
         seed: int,
+        trees: TreeSettings = PRESETS["readers"],
     ) -> "Readers":
         """Trees stop, and the kernel's width is chosen, on the rows that are held out."""
         data = TreeData(rows, _logit(accuracy), held_out, _logit(held_out_accuracy))
-        forest = grow("lightgbm", data, PRESETS["readers"], seed)
+        forest = grow("lightgbm", data, trees, seed)
         return Readers(forest, KernelRegression.fitted(*data))
 
     @property

@@ -185,13 +185,15 @@ def _paper_trees(library: str, title: str) -> Kind:
     return Kind(title, what, "baseline", "weights", False, settings, _trees, needs)
 
 
-def _features(*, seed: int, tokens: int, device: str, features: str) -> Predictor:
-    return FeaturePredictor(features, seed)
+def _features(
+    *, seed: int, tokens: int, device: str, features: str, trees: dict[str, Any]
+) -> Predictor:
+    return FeaturePredictor(features, seed, TreeSettings(**trees))
 
 
 def _control(features: str, title: str, what: str, invariant: bool) -> Kind:
     what = f"boosted trees and a kernel on {what}"
-    settings = {"features": features}
+    settings = {"features": features, "trees": PRESETS["readers"].model_dump()}
     return Kind(title, what, "control", "weights", invariant, settings, _features, ("lightgbm",))
 
 

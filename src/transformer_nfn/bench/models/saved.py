@@ -96,7 +96,9 @@ def is_saved(folder: Path) -> bool:
 
 
 def load_predictor(where: str | Path) -> SavedPredictor:
-    """Read a model by its name or the path of its folder. No code is run, nothing is unpickled.
+    """Read a model by its name or the path of its folder. Nothing is unpickled.
+
+    No code is run but that of installed packages, where the model is one of theirs.
 
     Raises:
         BenchError: If there is none, or its files are damaged.

@@ -33,7 +33,7 @@ from transformer_nfn.bench.protocol.loading import (
     thresholds,
     track_of,
 )
-from transformer_nfn.bench.protocol.readable import check_known, check_readable
+from transformer_nfn.bench.protocol.readable import check_inputs, check_known, check_readable
 from transformer_nfn.bench.protocol.record import read_record
 from transformer_nfn.bench.protocol.splits import check_across, check_split
 from transformer_nfn.bench.questions import QUESTIONS
@@ -76,6 +76,7 @@ def run_cell(job: CellJob, watch: WatchCell | None = None) -> dict[str, Any]:
     cell, kind = job.cell, model_named(job.cell.model)
     zoo = Zoo(cell.zoo)
     examples = load_examples(cell.zoo, cell.checkpoints, cell.runs)
+    check_inputs(cell.zoo, cell.model)
     divided = prepared(cell)
     predictor = kind.predictor(seed=cell.fit_seed, tokens=zoo.shape.tokens, device=job.device)
     state = Path(job.out) / "fits" / job.name

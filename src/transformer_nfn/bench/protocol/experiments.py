@@ -6,7 +6,7 @@ from typing import Any, Literal
 from transformer_nfn.bench.errors import BenchError
 from transformer_nfn.bench.models.registry import MODELS, main_models
 from transformer_nfn.bench.protocol.cell import Cell
-from transformer_nfn.bench.protocol.heldout import HELD_OUT
+from transformer_nfn.bench.protocol.heldout import kinds_there
 from transformer_nfn.bench.protocol.loading import (
     Checkpoints,
     chosen_table,
@@ -15,7 +15,6 @@ from transformer_nfn.bench.protocol.loading import (
 )
 from transformer_nfn.bench.protocol.readable import is_readable, what_it_lacks
 from transformer_nfn.bench.questions import QUESTIONS
-from transformer_nfn.zoo import TASKS
 from transformer_nfn.zoo.dataset import Zoo
 
 Experiment = Literal[
@@ -93,7 +92,7 @@ def experiment_cells(
     if experiment == "questions":
         changes = [{"question": name} for name in QUESTIONS if name != "accuracy"]
     if experiment == "held-out":
-        changes = [{"held_out": name} for name in HELD_OUT]
+        changes = [{"held_out": name} for name in kinds_there(chosen_table(zoo, checkpoints, runs))]
     shared: dict[str, Any] = {"zoo": zoo, "checkpoints": checkpoints, "runs": runs}
     return [
         Cell(model=model, split=split, seed=seed, **shared, **change)
@@ -120,9 +119,7 @@ def default_models(
         return (*moved, "nfn-balanced")
     if experiment == "components":
         return COMPONENTS if Zoo(zoo).shape.owned.inputs else _ONLY_BLOCKS
-    task = chosen_table(zoo, "all", None).column("task")[0].as_py()
-    shown = (name for name in main_models() if task in TASKS or not _needs_inputs(name))
-    return tuple(name for name in shown if what_it_lacks(zoo, name) is None)
+    return tuple(name for name in main_models() if what_it_lacks(zoo, name) is None)
 
 
 def _needs_inputs(model: str) -> bool:

@@ -5,11 +5,13 @@ from functools import partial
 from types import MappingProxyType
 
 import numpy as np
+import pyarrow as pa  # type: ignore[import-untyped]
 from jaxtyping import Bool
 
 from transformer_nfn.bench.errors import BenchError
 from transformer_nfn.bench.examples import Examples
 
+OPTIMIZERS = ("sgd", "sgdm", "adam", "rmsprop")
 #: The share of runs with the largest learning rates, of each optimizer.
 _LARGEST = 0.25
 
@@ -32,10 +34,16 @@ def _largest_rates(examples: Examples) -> Bool[np.ndarray, " n"]:
 #: Which rows of all sides together are held out.
 HELD_OUT: Mapping[str, Callable[[Examples], Bool[np.ndarray, " n"]]] = MappingProxyType(
     {
-        **{name: partial(_of_optimizer, name) for name in ("sgd", "sgdm", "adam", "rmsprop")},
+        **{name: partial(_of_optimizer, name) for name in OPTIMIZERS},
         "largest-rates": _largest_rates,
     }
 )
+
+
+def kinds_there(table: pa.Table) -> list[str]:
+    """What can be held out of a zoo: optimizers that it has, if there are several, and rates."""
+    optimizers = set(table.column("optimizer").to_pylist())
+    return [name for name in HELD_OUT if name not in OPTIMIZERS or {name} < optimizers]
 
 
 def without(sides: Sequence[Examples], kind: str) -> list[Examples]:

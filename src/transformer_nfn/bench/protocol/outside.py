@@ -283,6 +283,16 @@ def keep_outside(cell: Finished, url: str, out: str | Path) -> Path:
         BenchError: If others of this name and split are there already.
     """
     record = cell.record
+    tiers = {
+        one.record["outside"]["tier"]
+        for one in read_cells(out)
+        if one.record.get("outside") is not None and one.record["model"] == record["model"]
+    }
+    if tiers - {record["outside"]["tier"]}:
+        raise BenchError(
+            f"other predictions of {record['model']} were given {', '.join(sorted(tiers))}: choose "
+            "the same --tier, or another --name"
+        )
     content = {
         "outside": record["model"],
         "split": record["split"],

@@ -9,6 +9,7 @@ from transformer_nfn.bench.models.features.kinds import OPTIMIZERS
 from transformer_nfn.bench.models.registry import model_named
 from transformer_nfn.bench.protocol.cell import Cell
 from transformer_nfn.bench.protocol.loading import chosen_table
+from transformer_nfn.zoo import DataError, load_task
 from transformer_nfn.zoo.dataset import AnyShape, NetShape, Zoo
 
 #: What must agree for a model to read other networks; where it is not named, all sizes.
@@ -52,12 +53,42 @@ def what_it_lacks(zoo: str, model: str) -> str | None:
         optimizers = set(chosen_table(zoo, "all", None).column("optimizer").to_pylist())
         if not optimizers <= set(OPTIMIZERS):
             return "it reads how they were trained, which is not known of all of them"
+    elif kind.tier in ("inputs", "labels") and data_of(zoo) is None:
+        return "it is shown inputs of the task, and of these networks' data nothing is known"
     elif not isinstance(Zoo(zoo).shape, NetShape) and model not in TENSORS:
         return (
             "it needs blocks, and of these networks only the tensors are known; "
             f"{', '.join(TENSORS)} read those"
         )
     return None
+
+
+def data_of(zoo: str) -> str | None:
+    """The digest of the data that a zoo was built with; None where it was not built here."""
+    found = Zoo(zoo).description.get("recipe", {}).get("data")
+    return found if isinstance(found, str) else None
+
+
+def check_inputs(zoo: str, model: str) -> None:
+    """Refuse inputs of other data than the zoo's: a network may have been trained on them.
+
+    Raises:
+        BenchError: If the data here are others than those that the zoo was built with.
+    """
+    if model_named(model).tier not in ("inputs", "labels"):
+        return
+    recipe = Zoo(zoo).recipe
+    try:
+        known = recipe is not None and (
+            load_task(recipe.task, patch=recipe.patch).digest == recipe.data
+        )
+    except DataError as error:
+        raise BenchError(f"{model} is shown inputs of the task: {error}") from error
+    if not known:
+        raise BenchError(
+            f"{model} is shown inputs of the task, and the data here are not those that {zoo} was "
+            "built with: set TNFN_DATA to these"
+        )
 
 
 def check_readable(model: str, trained: AnyShape, tested: AnyShape) -> None:

@@ -54,8 +54,9 @@ def _by_zoo(
 
 
 def _columns(by_name: Mapping[str, Comparison]) -> str:
-    """τ of each model, a column for each comparison, for models that are in more than one."""
-    seen = [model for one in list(by_name.values())[-1:] for model in one.models]
+    """τ of each model, a column for each comparison; the first, accuracy, adds no model."""
+    asked = list(by_name.values())[1:] if "accuracy" in by_name else list(by_name.values())
+    seen = dict.fromkeys(model for one in asked for model in one.models)
     rows = []
     for model in seen:
         cells = [shown(c.tau(model)) if model in c.models else "" for c in by_name.values()]
@@ -75,6 +76,6 @@ _QUESTIONS = (
 reached there. Models that read no weights know the optimizer and the epoch."""
 )
 
-_HELD_OUT = """Runs of one optimizer, or with a learning rate in the upper quarter of the
-optimizer's, are left out of training and validation, and only such runs are tested: hyperparameters
-cannot be interpolated there. The column accuracy has all kinds on both sides."""
+_HELD_OUT = """Runs of one optimizer, or with a learning rate at the upper quartile of the
+optimizer's or above, are left out of training and validation, and only such runs are tested:
+hyperparameters cannot be interpolated there. The column accuracy has all kinds on both sides."""

@@ -67,5 +67,5 @@ configurations on."""
 
 _LIMITS = """Nothing is said of other shapes and tasks, nor of pretrained models. Much of τ tells
 nets that learned from nets that did not: each column's page has τ among good nets, and among runs
-of one configuration. Intervals cover other runs and seeds of one zoo, for one pair of models at
-a time."""
+of one configuration. Intervals cover other runs of one zoo, other seeds only where a model has
+several, one pair of models at a time."""

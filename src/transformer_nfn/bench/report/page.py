@@ -1,5 +1,6 @@
 """What all sections of a report share: where pictures go, and the commands that make figures."""
 
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -122,7 +123,8 @@ def _build(zoo: str, runs: Any, track: str, folder: str) -> str:
 
 def file_name(zoo: str, track: str) -> str:
     """The part of a picture's name that says what it shows."""
-    return f"{zoo}-{track}".replace(" → ", "-to-").replace(" ", "-").replace(",", "")
+    # A zoo's name may be somebody else's: nothing of it leads to another folder.
+    return re.sub(r"[^\w-]+", "-", f"{zoo}-{track}".replace(" → ", "-to-").replace(",", ""))
 
 
 def splits_of(comparison: Comparison) -> str:

@@ -18,10 +18,11 @@ from transformer_nfn.zoo.errors import StoreError
 from transformer_nfn.zoo.finished.card import SIDES, write_card
 from transformer_nfn.zoo.format.ownership import NAME, data_url
 from transformer_nfn.zoo.format.schema import ROW_GROUP
+from transformer_nfn.zoo.runs import content_hash
 
 #: Folds that test and that validate; all others train.
 FOLDS = {"test": (0, 1), "validation": (2,)}
-_SHARD = re.compile(rf"({'|'.join(SIDES)})-\d{{5}}\.parquet")
+_SHARD = re.compile(rf"({'|'.join(SIDES)})-\d{{5}}-[0-9a-f]{{12}}\.parquet")
 #: Rows of a file: some 150 MB of the paper's nets.
 ROWS = 2000
 
@@ -44,6 +45,8 @@ def publish(zoo: Zoo, url: str | Path) -> list[str]:
     if not ours or not all(_SHARD.fullmatch(name) for name in shards.names()):
         raise StoreError(f"{url} holds something else: choose another folder")
     names = [name for side in SIDES for name in _write(zoo, side, shards)]
+    if shards.names() != set(names):
+        raise StoreError(f"{url} holds a copy of when the zoo had other rows: choose a new folder")
     return [*(f"data/{name}" for name in names), NAME, *write_card(Zoo(url))]
 
 
@@ -55,8 +58,10 @@ def _write(zoo: Zoo, side: str, shards: ShardFolder) -> Iterator[str]:
             waiting.append(zoo.read_shard(shard).filter(_of(side)))
         rows = pa.concat_tables(waiting)
         while len(rows) >= ROWS or (shard is None and len(rows)):
-            name = f"{side}-{number:05d}.parquet"
-            shards.commit(name, rows.slice(0, ROWS), row_group_size=ROW_GROUP)
+            some = rows.slice(0, ROWS)
+            digest = content_hash(some.column("digest").to_pylist())[:12]
+            name = f"{side}-{number:05d}-{digest}.parquet"
+            shards.commit(name, some, row_group_size=ROW_GROUP)
             yield name
             rows, number = rows.slice(ROWS), number + 1
         waiting = [rows]

@@ -127,6 +127,10 @@ def _read(folder: Path, line: Labelled, shape: AnyShape) -> _Net:
     digest = hashlib.sha256(np.ascontiguousarray(row, dtype="<f4").tobytes()).hexdigest()
     if line.group:
         key = ("group", line.group)
+    elif isinstance(shape, NetShape) and (known := _known(metadata)) is not UNKNOWN:
+        # Runs of one configuration stay on one side of a split, as in a zoo that was built.
+        fields = {name: known[name] for name in Hyperparameters.model_fields}
+        key = ("twins", Hyperparameters.model_validate(fields).twins)
     elif isinstance(shape, NetShape) and metadata.get("run_id"):
         key = ("run", metadata["run_id"])
     else:
