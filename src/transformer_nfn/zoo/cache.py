@@ -5,7 +5,7 @@ import shutil
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 import pyarrow as pa  # type: ignore[import-untyped]
@@ -23,6 +23,7 @@ from transformer_nfn.zoo.runs import content_hash
 from transformer_nfn.zoo.tensors import AnyShape
 
 
+@runtime_checkable
 class Stored(Protocol):
     """A zoo, as far as a copy needs it."""
 
