@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from tools.readme import ROOT, Example, Page, complaint, examples, session
+from tools.readme import PAGES, ROOT, Example, Page, complaint, examples, session
 
 SESSION = """$ tnfn same a b
 answer   different
@@ -39,3 +39,12 @@ def test_what_is_to_be_made_small_must_be_on_the_page() -> None:
     assert (ROOT / "README.md").is_file()
     with pytest.raises(AssertionError, match="has no"):
         list(examples(Page("README.md", small={"--runs 123456": "--runs 1"})))
+
+
+def test_ci_runs_every_page_and_each_once():
+    """Each by itself, so that they run beside each other."""
+    lines = (ROOT / ".ci" / "run").read_text(encoding="utf-8").splitlines()
+    words = [line.split()[2] for line in lines if line.startswith("python tools/readme.py ")]
+    for page in PAGES:
+        assert [word for word in words if word in page.path], page.path
+    assert sorted(sum(word in page.path for page in PAGES) for word in words) == [1] * len(PAGES)
