@@ -78,6 +78,11 @@ class Kind:
     make: Maker
     needs: tuple[str, ...] = ()
 
+    @property
+    def is_shown_inputs(self) -> bool:
+        """Whether a network is run on inputs of its task, which have to be there."""
+        return self.tier in ("inputs", "labels")
+
     def predictor(self, *, seed: int, tokens: int, device: str = "cpu") -> Predictor:
         """One that is not fitted yet."""
         return self.make(seed=seed, tokens=tokens, device=device, **self.settings)

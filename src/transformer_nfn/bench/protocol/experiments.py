@@ -115,16 +115,11 @@ def default_models(
     if experiment == "ranks":
         return RANKS
     if experiment == "augmentation":
-        moved = (n for n in main_models() if n not in _NOT_AUGMENTED and not _needs_inputs(n))
-        return (*moved, "nfn-balanced")
+        read = (n for n in main_models() if not MODELS[n].is_shown_inputs)
+        return (*(n for n in read if n not in _NOT_AUGMENTED), "nfn-balanced")
     if experiment == "components":
         return COMPONENTS if Zoo(zoo).shape.owned.inputs else _ONLY_BLOCKS
     return tuple(name for name in main_models() if what_it_lacks(zoo, name) is None)
-
-
-def _needs_inputs(model: str) -> bool:
-    """Whether a model is shown inputs of the task, which are there only for tasks of ours."""
-    return MODELS[model].tier in ("inputs", "labels")
 
 
 def retrained(zoo: str, checkpoints: Checkpoints, runs: int | None) -> list[float]:

@@ -10,8 +10,8 @@ from jaxtyping import Bool
 
 from transformer_nfn.bench.errors import BenchError
 from transformer_nfn.bench.examples import Examples
+from transformer_nfn.bench.models.features.kinds import OPTIMIZERS
 
-OPTIMIZERS = ("sgd", "sgdm", "adam", "rmsprop")
 #: The share of runs with the largest learning rates, of each optimizer.
 _LARGEST = 0.25
 

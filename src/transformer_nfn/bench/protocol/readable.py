@@ -53,7 +53,7 @@ def what_it_lacks(zoo: str, model: str) -> str | None:
         optimizers = set(chosen_table(zoo, "all", None).column("optimizer").to_pylist())
         if not optimizers <= set(OPTIMIZERS):
             return "it reads how they were trained, which is not known of all of them"
-    elif kind.tier in ("inputs", "labels") and data_of(zoo) is None:
+    elif kind.is_shown_inputs and data_of(zoo) is None:
         return "it is shown inputs of the task, and of these networks' data nothing is known"
     elif not isinstance(Zoo(zoo).shape, NetShape) and model not in TENSORS:
         return (
@@ -75,7 +75,7 @@ def check_inputs(zoo: str, model: str) -> None:
     Raises:
         BenchError: If the data here are others than those that the zoo was built with.
     """
-    if model_named(model).tier not in ("inputs", "labels"):
+    if not model_named(model).is_shown_inputs:
         return
     recipe = Zoo(zoo).recipe
     try:

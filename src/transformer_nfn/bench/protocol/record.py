@@ -1,5 +1,6 @@
 """What a finished cell says of itself, read from a file that may be somebody else's."""
 
+from collections.abc import Mapping
 from typing import Any, Literal
 
 import pyarrow as pa  # type: ignore[import-untyped]
@@ -99,8 +100,19 @@ def read_record(text: bytes, table: pa.Table) -> dict[str, Any]:
     return record.model_dump(mode="json")
 
 
-def is_plain(record: dict[str, Any]) -> bool:
-    """Whether a cell asks for accuracy on the split as it is: no other experiment's change."""
-    changes = ("augment", "threshold", "train_runs", "test_zoo", "held_out")
-    plain = all(record.get(name) is None for name in changes)
-    return plain and record.get("question", "accuracy") == "accuracy"
+#: What experiments change, and how it is where they do not.
+_PLAIN = {
+    "augment": None,
+    "threshold": None,
+    "train_runs": None,
+    "test_zoo": None,
+    "held_out": None,
+    "question": "accuracy",
+}
+
+
+def changes_of(record: Mapping[str, Any]) -> dict[str, Any]:
+    """What a cell's experiment changed; nothing where it asks for accuracy on a split as it is."""
+    return {
+        name: record[name] for name, plain in _PLAIN.items() if record.get(name, plain) != plain
+    }

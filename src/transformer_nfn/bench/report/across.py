@@ -8,6 +8,7 @@ import pyarrow.compute as pc  # type: ignore[import-untyped]
 
 from transformer_nfn.bench.models.registry import MODELS
 from transformer_nfn.bench.protocol.computing import SEEN, Finished
+from transformer_nfn.bench.protocol.record import changes_of
 from transformer_nfn.bench.report.scores import (
     BySplit,
     Comparison,
@@ -47,8 +48,7 @@ def transfers(cells: Sequence[Finished], models: Sequence[str]) -> list[Transfer
     found: dict[tuple[Any, ...], dict[str, BySplit]] = {}
     for cell in cells:
         record = cell.record
-        plain = (record["augment"], record["threshold"], record.get("train_runs"))
-        if record.get("test_zoo") and record["model"] in models and plain == (None, None, None):
+        if record["model"] in models and changes_of(record).keys() == {"test_zoo"}:
             key = tuple(record[name] for name in pair)
             add_cell(found.setdefault(key, {}).setdefault(record["model"], {}), cell)
     main = {(one.zoo, one.track): one for one in comparisons(cells, models)}

@@ -7,7 +7,7 @@ from typing import Any
 from transformer_nfn.bench.errors import BenchError
 from transformer_nfn.bench.models.registry import main_models
 from transformer_nfn.bench.protocol.computing import Finished, is_current, read_cells
-from transformer_nfn.bench.protocol.record import is_plain
+from transformer_nfn.bench.protocol.record import changes_of
 
 
 def shown_cells(out: str | Path) -> tuple[list[Finished], str]:
@@ -61,7 +61,7 @@ def _with_all_splits(cells: list[Finished]) -> tuple[list[Finished], dict[str, l
     """
     splits: dict[tuple[Any, ...], dict[str, set[int]]] = {}
     for cell in cells:
-        of_main = cell.record["model"] in main_models() and is_plain(cell.record)
+        of_main = cell.record["model"] in main_models() and not changes_of(cell.record)
         if cell.record.get("outside") is None and of_main:
             by_model = splits.setdefault(_zoo_of(cell), {})
             by_model.setdefault(cell.record["model"], set()).add(cell.record["split"])

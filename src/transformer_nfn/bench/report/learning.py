@@ -9,6 +9,7 @@ import numpy as np
 
 from transformer_nfn.bench.models.registry import MODELS
 from transformer_nfn.bench.protocol.computing import Finished
+from transformer_nfn.bench.protocol.record import changes_of
 from transformer_nfn.bench.report.curves import LEAST_SIZES, LearningCurve, learning_curve
 from transformer_nfn.bench.report.scores import (
     BySplit,
@@ -99,10 +100,7 @@ def learnings(cells: Sequence[Finished], models: Sequence[str]) -> list[Learning
     found: dict[tuple[Any, ...], dict[str, dict[int, BySplit]]] = {}
     for cell in cells:
         record = cell.record
-        other = (record["augment"], record["threshold"], record.get("test_zoo"))
-        asked = record.get("question", "accuracy"), record.get("held_out")
-        plain = (*other, *asked) == (None, None, None, "accuracy", None)
-        if record["model"] in models and plain:
+        if record["model"] in models and changes_of(record).keys() <= {"train_runs"}:
             key = tuple(record[n] for n in ("zoo", "track", "checkpoints", "runs", "zoo_runs"))
             size = record.get("train_runs") or record["zoo_runs"]
             by_size = found.setdefault(key, {}).setdefault(record["model"], {})

@@ -13,7 +13,7 @@ from transformer_nfn.bench.models.registry import (
     shown_beside,
 )
 from transformer_nfn.bench.protocol.computing import Finished
-from transformer_nfn.bench.protocol.record import is_plain
+from transformer_nfn.bench.protocol.record import changes_of
 from transformer_nfn.bench.report.scores import BySplit, Comparison, Interval, add_cell
 
 #: Of a record: what all cells that can be compared share.
@@ -89,7 +89,7 @@ def _comparable(one: Finished, other: Finished) -> bool:
     """Whether both are of the same test rows, and nothing else was changed."""
     return (
         all(one.record[name] == other.record[name] for name in _SHARED)
-        and is_plain(other.record)
+        and not changes_of(other.record)
         and all(
             one.table.column(name).to_pylist() == other.table.column(name).to_pylist()
             for name in ("run_id", "checkpoint")

@@ -17,6 +17,7 @@ from transformer_nfn.bench.kendall import (
 )
 from transformer_nfn.bench.protocol.computing import ANSWER, Finished
 from transformer_nfn.bench.protocol.loading import Threshold
+from transformer_nfn.bench.protocol.record import changes_of
 
 DRAWS = 1000
 #: Tested groups of near-twins in all from which on an order is claimed: of two equal models,
@@ -295,14 +296,13 @@ def comparisons(
         question: Only cells that were asked this.
         held_out: Only cells tested on runs of this kind, which were not learned from.
     """
+    asked = {"augment": augment, "threshold": threshold, "question": question}
+    changes = changes_of({**asked, "held_out": held_out})
     found: dict[tuple[Any, ...], dict[str, BySplit]] = {}
     for cell in cells:
         record = cell.record
         wanted = record["model"] in models and (splits is None or record["split"] in splits)
-        own = record.get("train_runs") is None and record.get("test_zoo") is None
-        asked = record.get("question", "accuracy"), record.get("held_out")
-        alike = (record["augment"], record["threshold"], *asked)
-        if wanted and own and alike == (augment, threshold, question, held_out):
+        if wanted and changes_of(record) == changes:
             key = (record["zoo"], record["track"], record["checkpoints"], record["runs"])
             add_cell(found.setdefault(key, {}).setdefault(record["model"], {}), cell)
     result = []
