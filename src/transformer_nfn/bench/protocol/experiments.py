@@ -30,11 +30,20 @@ Experiment = Literal[
     "held-out",
 ]
 #: Runs of the smaller zoos of a learning curve.
-SIZES = (75, 150, 300, 600, 1000)
+SIZES = (75, 150, 300, 600, 1200)
 #: Matrices M and N of the augmentation are uniform in ± these.
 BOUNDS = (1.0, 10.0, 100.0)
 
-CHANNELS = ("nfn-3", "nfn", "nfn-3-3", "nfn-10-10")
+CHANNELS = (
+    "nfn-3",
+    "nfn-5",
+    "nfn",
+    "nfn-15",
+    "nfn-3-3",
+    "nfn-5-5",
+    "nfn-10-10",
+    "nfn-15-15",
+)
 RANKS = ("nfn-rank-1", "nfn-rank-2", "nfn-rank-4", "nfn-rank-8", "nfn")
 _ONLY_BLOCKS = ("nfn-encoder", "nfn-classifier", "nfn")
 COMPONENTS = (

@@ -40,7 +40,16 @@ COMPONENTS_TABLE: dict[str, dict[str, float]] = {
 
 #: Table "ablation-hidden-dim", AG News.
 CHANNELS_TABLE: dict[str, dict[str, float]] = {
-    "ag_news": {"nfn-3": 0.907, "nfn": 0.909, "nfn-3-3": 0.905, "nfn-10-10": 0.913}
+    "ag_news": {
+        "nfn-3": 0.907,
+        "nfn-5": 0.909,
+        "nfn": 0.909,
+        "nfn-15": 0.913,
+        "nfn-3-3": 0.905,
+        "nfn-5-5": 0.911,
+        "nfn-10-10": 0.913,
+        "nfn-15-15": 0.913,
+    }
 }
 
 #: Table "augmented_agnews": original, and M, N uniform in ±1, ±10, ±100.
