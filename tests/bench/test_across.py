@@ -128,6 +128,7 @@ def test_five_splits_of_the_same_test_rows_are_one_sample():
         ("probes", RESIDUAL, True),
         ("agreement", RESIDUAL, True),
         ("agreement", OTHER_SIZES, False),
+        ("agreement-noise", RESIDUAL, True),
         ("probes", WORD_VECTORS, False),
         ("probegen", RESIDUAL, True),
         ("probegen", WORD_VECTORS, False),
@@ -157,6 +158,14 @@ def test_the_models_are_those_that_can_read_both(zoo_folder, residual_folder):
     models = {cell.model for cell in cells}
     assert {"hyperparameters", "blockwise", "probes", "agreement"} <= models
     assert not {"nfn", "mlp", "invariants", "statistics"} & models
+
+
+def test_what_reads_no_weights_is_not_augmented(zoo_folder):
+    cells = experiment_cells("augmentation", zoo_folder)
+    models = {cell.model for cell in cells}
+    assert {"nfn", "mlp", "forest", "invariants", "agreement-invariants", "nfn-balanced"} <= models
+    unchanged = {"agreement", "agreement-noise", "probes", "probegen", "hyperparameters"}
+    assert not (unchanged | {"labels-50", "confidence", "consensus"}) & models
 
 
 def test_only_this_experiment_has_a_test_zoo(zoo_folder, residual_folder):

@@ -49,6 +49,8 @@ TIERS: Mapping[Tier, str] = MappingProxyType(
         "hyperparameters": "no weights: how the network was trained",
     }
 )
+#: What of a network a model reads, and so which other networks it can read once it is fitted.
+Reads = Literal["blocks", "any blocks", "tensors", "all weights", "answers", "hyperparameters"]
 Parts = tuple[Literal["encoder", "embedding", "classifier"], ...]
 ALL_PARTS: Parts = ("encoder", "embedding", "classifier")
 
@@ -67,6 +69,9 @@ class Kind:
         settings: All that determines a fit, beside data and seed; part of a cell's identity.
         make: From the settings, a seed, the tokens of a net's input, and a device.
         needs: Packages of the extra `bench` that a fit imports.
+        reads: Blocks of the sizes it was fitted to or of any; statistics of tensors, or all
+            weights in one row, for which no blocks need be known; or no weights at all, only
+            answers to inputs or hyperparameters.
     """
 
     title: str
@@ -77,6 +82,7 @@ class Kind:
     settings: Mapping[str, Any]
     make: Maker
     needs: tuple[str, ...] = ()
+    reads: Reads = "blocks"
 
     @property
     def is_shown_inputs(self) -> bool:
@@ -187,7 +193,7 @@ def _paper_trees(library: str, title: str) -> Kind:
     }
     what = f"{title} on all weights in one row, with the paper's settings"
     needs = ("sklearn",) if library == "forest" else (library,)
-    return Kind(title, what, "baseline", "weights", False, settings, _trees, needs)
+    return Kind(title, what, "baseline", "weights", False, settings, _trees, needs, "all weights")
 
 
 def _features(
@@ -196,10 +202,13 @@ def _features(
     return FeaturePredictor(features, seed, TreeSettings(**trees))
 
 
-def _control(features: str, title: str, what: str, invariant: bool) -> Kind:
+def _control(
+    features: str, title: str, what: str, invariant: bool, reads: Reads = "blocks"
+) -> Kind:
     what = f"boosted trees and a kernel on {what}"
     settings = {"features": features, "trees": PRESETS["readers"].model_dump()}
-    return Kind(title, what, "control", "weights", invariant, settings, _features, ("lightgbm",))
+    needs = ("lightgbm",)
+    return Kind(title, what, "control", "weights", invariant, settings, _features, needs, reads)
 
 
 def _queries(*, seed: int, tokens: int, device: str, score: Score, inputs: int) -> Predictor:
@@ -281,7 +290,7 @@ MODELS: dict[str, Kind] = {
         _neural(_tokens),
     ),
     "statistics": _control(
-        "statistics", "Statistics", "mean, variance and quantiles of each tensor", False
+        "statistics", "Statistics", "mean, variance and quantiles of each tensor", False, "tensors"
     ),
     "invariants": _control(
         "invariants",
@@ -295,6 +304,7 @@ MODELS: dict[str, Kind] = {
             "Block features",
             "invariants of blocks that do not depend on a net's sizes",
             True,
+            "any blocks",
         ),
         origin="ours",
     ),
@@ -315,6 +325,7 @@ MODELS: dict[str, Kind] = {
         True,
         _fitted("probes"),
         _neural(_probes),
+        reads="answers",
     ),
     "probegen": Kind(
         "Generated probes",
@@ -325,6 +336,7 @@ MODELS: dict[str, Kind] = {
         True,
         _fitted("probegen"),
         _neural(_probegen),
+        reads="answers",
     ),
     "agreement": Kind(
         "Agreement probes",
@@ -335,6 +347,7 @@ MODELS: dict[str, Kind] = {
         AgreementSettings().model_dump(),
         _agreement,
         ("lightgbm",),
+        "answers",
     ),
     "agreement-noise": Kind(
         "Agreement on noise",
@@ -345,6 +358,7 @@ MODELS: dict[str, Kind] = {
         AgreementSettings(steps=0).model_dump(),
         _agreement,
         ("lightgbm",),
+        "answers",
     ),
     "agreement-invariants": Kind(
         "Agreement probes and invariants",
@@ -369,7 +383,11 @@ MODELS: dict[str, Kind] = {
     "labels-200": _asked("labels", 200, "200 labels", "accuracy on 200 inputs with labels"),
     "hyperparameters": replace(
         _control(
-            "hyperparameters", "Hyperparameters", "how the net was trained and how long", True
+            "hyperparameters",
+            "Hyperparameters",
+            "how the net was trained and how long",
+            True,
+            "hyperparameters",
         ),
         tier="hyperparameters",
     ),

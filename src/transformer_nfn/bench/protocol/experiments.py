@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Any, Literal
 
 from transformer_nfn.bench.errors import BenchError
-from transformer_nfn.bench.models.registry import MODELS, main_models
+from transformer_nfn.bench.models.registry import MODELS, Kind, main_models
 from transformer_nfn.bench.protocol.cell import Cell
 from transformer_nfn.bench.protocol.heldout import kinds_there
 from transformer_nfn.bench.protocol.loading import (
@@ -55,9 +55,6 @@ COMPONENTS = (
     "nfn-encoder-embedding",
     "nfn",
 )
-#: Predictions that do not read the weights cannot change under the group, nor can what reads the
-#: function only.
-_NOT_AUGMENTED = ("hyperparameters", "agreement", "agreement-noise")
 
 
 def experiment_cells(
@@ -124,11 +121,16 @@ def default_models(
     if experiment == "ranks":
         return RANKS
     if experiment == "augmentation":
-        read = (n for n in main_models() if not MODELS[n].is_shown_inputs)
-        return (*(n for n in read if n not in _NOT_AUGMENTED), "nfn-balanced")
+        # What reads no weights cannot change under the group.
+        read = (name for name in main_models() if _reads_weights(MODELS[name]))
+        return (*read, "nfn-balanced")
     if experiment == "components":
         return COMPONENTS if Zoo(zoo).shape.owned.inputs else _ONLY_BLOCKS
     return tuple(name for name in main_models() if what_it_lacks(zoo, name) is None)
+
+
+def _reads_weights(kind: Kind) -> bool:
+    return not kind.is_shown_inputs and kind.reads not in ("answers", "hyperparameters")
 
 
 def retrained(zoo: str, checkpoints: Checkpoints, runs: int | None) -> list[float]:

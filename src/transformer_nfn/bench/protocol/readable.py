@@ -1,32 +1,17 @@
 """Which models can read networks of another zoo than the one they were trained on."""
 
-from collections.abc import Iterable, Mapping
-from types import MappingProxyType
-from typing import Literal
+from collections.abc import Iterable
 
 from transformer_nfn.bench.errors import BenchError
 from transformer_nfn.bench.models.features.kinds import OPTIMIZERS
-from transformer_nfn.bench.models.registry import model_named
+from transformer_nfn.bench.models.registry import MODELS, Reads, main_models, model_named
 from transformer_nfn.bench.protocol.cell import Cell
 from transformer_nfn.bench.protocol.loading import chosen_table
 from transformer_nfn.zoo import DataError, load_task
 from transformer_nfn.zoo.dataset import AnyShape, NetShape, Zoo
 
-#: What must agree for a model to read other networks; where it is not named, all sizes.
-NEEDS: Mapping[str, Literal["nothing", "tensors", "function"]] = MappingProxyType(
-    {
-        "hyperparameters": "nothing",
-        "blockwise": "nothing",
-        "statistics": "tensors",
-        "probes": "function",
-        "probegen": "function",
-        "agreement": "function",
-    }
-)
-
-
 #: What reads networks of which only the tensors are known.
-TENSORS = ("statistics", "xgboost", "lightgbm", "forest")
+_TENSORS: tuple[Reads, ...] = ("tensors", "all weights")
 
 
 def check_known(cells: Iterable[Cell]) -> None:
@@ -55,10 +40,10 @@ def what_it_lacks(zoo: str, model: str) -> str | None:
             return "it reads how they were trained, which is not known of all of them"
     elif kind.is_shown_inputs and data_of(zoo) is None:
         return "it is shown inputs of the task, and of these networks' data nothing is known"
-    elif not isinstance(Zoo(zoo).shape, NetShape) and model not in TENSORS:
+    elif not isinstance(Zoo(zoo).shape, NetShape) and kind.reads not in _TENSORS:
         return (
             "it needs blocks, and of these networks only the tensors are known; "
-            f"{', '.join(TENSORS)} read those"
+            f"{_that_read(*_TENSORS)} read those"
         )
     return None
 
@@ -106,7 +91,7 @@ def check_readable(model: str, trained: AnyShape, tested: AnyShape) -> None:
     if differs:
         raise BenchError(
             f"{model} cannot read the networks of the test zoo: {', '.join(differs)}. "
-            f"{', '.join(name for name, need in NEEDS.items() if need == 'nothing')} read all"
+            f"{_that_read('any blocks', 'hyperparameters')} read all"
         )
 
 
@@ -115,18 +100,23 @@ def is_readable(model: str, trained: AnyShape, tested: AnyShape) -> bool:
     return not _differences(model, trained, tested)
 
 
+def _that_read(*what: Reads) -> str:
+    """The main models that read one of these, in words."""
+    return ", ".join(name for name in main_models() if MODELS[name].reads in what)
+
+
 def _differences(model: str, trained: AnyShape, tested: AnyShape) -> list[str]:
-    need = NEEDS.get(model, "sizes")
+    reads = model_named(model).reads
     if not (isinstance(trained, NetShape) and isinstance(tested, NetShape)):
         return ["the blocks of one zoo's networks are not known"]  # nor whether both share one
-    if need == "nothing":
+    if reads in ("any blocks", "hyperparameters"):
         return []
-    if need == "tensors":
+    if reads == "tensors":
         # Statistics are of each tensor, whatever its size.
         names = [sorted(shape.stored) for shape in (trained, tested)]
         return [] if names[0] == names[1] else ["it has other tensors"]
     fields = set(NetShape.model_fields) - {"tokens"}
-    if need == "function":
+    if reads == "answers":
         fields = {"inputs", "tokens", "classes"} | (set() if trained.inputs else {"D"})
     return [
         f"{name} is {getattr(tested, name)} instead of {getattr(trained, name)}"
