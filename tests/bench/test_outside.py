@@ -4,7 +4,7 @@ import json
 import shutil
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args, get_type_hints
 
 import numpy as np
 import pyarrow as pa
@@ -29,8 +29,10 @@ from transformer_nfn.bench import (
     standing,
     write_report,
 )
+from transformer_nfn.bench.models.registry import TIERS
 from transformer_nfn.bench.protocol.computing import finished_cells
 from transformer_nfn.bench.protocol.loading import divide
+from transformer_nfn.cli.commands.benchoutside import score
 
 
 def made(zoo: str, split: int = 0, seed: int = 0) -> pa.Table:
@@ -328,3 +330,9 @@ def test_a_model_stands_in_one_tier(mine, zoo_folder, tmp_path):
     other = cell_of(tmp_path / "other.parquet", zoo_folder, split=1, tier="weights")
     with pytest.raises(BenchError, match="were given labels: choose the same --tier"):
         keep_outside(other, zoo_folder, tmp_path / "bench")
+
+
+def test_the_command_knows_every_tier():
+    # It spells them again, so that `--help` does not import the benchmark.
+    tier = get_type_hints(score)["tier"]
+    assert get_args(tier) == tuple(TIERS)
