@@ -1,0 +1,79 @@
+"""What makes the published figures: the commands, and how they are stopped and gone on with."""
+
+import sys
+import time
+from pathlib import Path
+from typing import get_args
+
+import pytest
+
+from tools import fits, results
+from transformer_nfn.bench.models.fittings import CHOSEN, candidates
+from transformer_nfn.bench.models.registry import MODELS, main_models
+from transformer_nfn.bench.protocol.experiments import Experiment
+from transformer_nfn.zoo import Recipe
+
+WAITS = """
+import sys, time
+try:
+    time.sleep(60)
+except KeyboardInterrupt:
+    open(sys.argv[1], "w").close()
+"""
+
+
+def test_every_zoo_is_a_recipe_of_its_size_and_every_experiment_is_one():
+    for zoo in (results.TUNING, *results.ZOOS):
+        assert Recipe.load(zoo.recipe).runs >= zoo.runs
+    folders = {zoo.folder for zoo in results.ZOOS}
+    for experiment, zoos, _ in results.EXPERIMENTS:
+        assert experiment in get_args(Experiment)
+        assert set(zoos) <= folders
+    assert set(results.NEURAL.split(",")) == {
+        name for name in main_models() if "fitting" in MODELS[name].settings
+    }
+
+
+def test_the_zoo_of_choices_is_in_no_table():
+    assert results.TUNING.folder not in {zoo.folder for zoo in results.ZOOS}
+    for command in results.commands(Path("zoos"), None, ray=False):
+        assert "bench" not in command or "zoos/mnist-tuning" not in command
+
+
+def test_zoos_can_be_smaller(capsys):
+    assert results.main(["zoos", "--list", "--at-most", "60"]) == 0
+    built = [line for line in capsys.readouterr().out.splitlines() if "zoo build" in line]
+    assert len(built) == 1 + len(results.ZOOS)
+    assert all("--runs 60" in line for line in built)
+
+
+def test_a_command_is_interrupted_when_the_time_is_over(tmp_path):
+    ended = tmp_path / "ended"
+    begun = time.monotonic()
+    code = results.run([sys.executable, "-c", WAITS, str(ended)], begun + 2)
+    assert code == results.OUT_OF_TIME
+    assert ended.exists()
+    assert time.monotonic() - begun < 30
+    assert results.run(["never"], time.monotonic() - 1) == results.OUT_OF_TIME
+
+
+@pytest.mark.parametrize("code", [0, 5])
+def test_a_failure_ends_it(monkeypatch, tmp_path, code):
+    made = [
+        [sys.executable, "-c", f"raise SystemExit({code})"],
+        [sys.executable, "-c", f"open({str(tmp_path / 'second')!r}, 'w').close()"],
+    ]
+    monkeypatch.setattr(results, "commands", lambda *_: iter(made))
+    assert results.main([str(tmp_path)]) == code
+    assert (tmp_path / "second").exists() == (code == 0)
+
+
+def test_the_best_of_the_search_is_of_whole_searches_only():
+    figures = [
+        {"model": "nfn", "fitting": fitting.model_dump(), "tau_validation": number / 10}
+        for number, fitting in enumerate(candidates("nfn"))
+    ]
+    last = candidates("nfn")[-1]
+    assert fits.best_of(figures) == {"nfn": (last.lr, last.weight_decay)}
+    assert fits.best_of(figures[:-1]) == {}
+    assert set(fits.best_of(figures)) <= set(CHOSEN)

@@ -1,0 +1,137 @@
+"""All that docs/results shows: build the zoos, run the benchmark, write the pages.
+
+    python tools/results.py ../zoos --hours 3       # again, to go on where it stopped
+    python tools/results.py ../zoos --list          # only the commands, in their order
+    python tools/results.py ../zoos --at-most 600   # smaller zoos
+
+Every command resumes, so what is done is not done again; after the given hours the running one is
+interrupted, which keeps what it has finished. The exit code is 0 once everything is there, 3 if
+the time was not enough, else that of the command that failed.
+"""
+
+import argparse
+import os
+import shlex
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+ROOT = Path(__file__).resolve().parent.parent
+PAGES = ROOT / "docs" / "results"
+OUT_OF_TIME = 3
+#: An interrupted command writes its state; so long it may take.
+GRACE = 120.0
+
+
+class Source(NamedTuple):
+    """A zoo of the tables."""
+
+    recipe: str
+    runs: int
+    shared: bool = False
+
+    @property
+    def folder(self) -> str:
+        """Its folder among the zoos."""
+        return f"{self.recipe}-shared" if self.shared else self.recipe
+
+
+#: For choices that no table may see.
+TUNING = Source("mnist-tuning", 300)
+#: Of the tables, those first that say most.
+ZOOS = (
+    Source("digits-mini", 128),
+    Source("mnist-small", 2400),
+    Source("mnist-small", 1200, shared=True),
+    Source("agnews-small", 600),
+    Source("agnews-small", 600, shared=True),
+    Source("mnist-good", 300),
+    Source("mnist-small-residual", 600),
+)
+#: The neural models, fitted three times in two splits.
+NEURAL = "nfn,nfn-authors,mlp,statnn,tokens,heads,probes,probegen"
+#: Besides the main table: the experiment, on which zoos, and what else is said.
+EXPERIMENTS: tuple[tuple[str, tuple[str, ...], str], ...] = (
+    ("main", ("mnist-small", "mnist-small-shared"), f"--models {NEURAL} --seeds 3 --splits 2"),
+    ("sizes", ("mnist-small", "mnist-small-shared"), "--splits 2"),
+    ("components", ("mnist-small-shared", "agnews-small-shared"), ""),
+    ("channels", ("agnews-small-shared",), ""),
+    ("augmentation", ("agnews-small-shared",), ""),
+    ("thresholds", ("mnist-small-shared", "agnews-small-shared"), ""),
+    ("questions", ("mnist-small",), ""),
+    ("held-out", ("mnist-small",), ""),
+)
+
+
+def commands(zoos: Path, at_most: int | None, ray: bool) -> Iterator[list[str]]:
+    """What is run, in this order."""
+    parallel = ["--ray"] if ray else []
+    tnfn = [sys.executable, "-m", "transformer_nfn"]
+    out = str(zoos / "bench")
+    for zoo in (TUNING, *ZOOS):
+        runs = zoo.runs if at_most is None else min(zoo.runs, at_most)
+        build = ["zoo", "build", zoo.recipe, "--out", str(zoos / zoo.folder), "--runs", str(runs)]
+        yield [*tnfn, *build, *(["--seeds", "shared"] if zoo.shared else []), *parallel]
+        if zoo is TUNING:
+            fits = [str(ROOT / "tools" / "fits.py"), str(zoos / TUNING.folder)]
+            yield [sys.executable, *fits, "--out", str(PAGES / "fits.json")]
+    asked = [("main", (zoo.folder,), "") for zoo in ZOOS]
+    for experiment, folders, more in [*asked, *EXPERIMENTS]:
+        named = [part for folder in folders for part in ("--zoo", str(zoos / folder))]
+        run = ["bench", "run", *named, "--out", out, "--experiment", experiment, "--no-report"]
+        yield [*tnfn, *run, *shlex.split(more), *parallel]
+    yield [*tnfn, "bench", "report", out, "--to", str(PAGES), "--notes", str(PAGES / "notes.md")]
+
+
+def run(command: list[str], until: float | None) -> int:
+    """Run one, and interrupt it when the time is over."""
+    left = None if until is None else until - time.monotonic()
+    if left is not None and left <= 0:
+        return OUT_OF_TIME
+    print(f"\n== {shlex.join(command)}", flush=True)
+    # A group of its own: the interrupt has to reach what it has started.
+    with subprocess.Popen(command, start_new_session=True) as process:
+        try:
+            return process.wait(left)
+        except subprocess.TimeoutExpired:
+            stopped = OUT_OF_TIME
+        except KeyboardInterrupt:
+            stopped = 128 + signal.SIGINT
+        for sign in (signal.SIGINT, signal.SIGKILL):
+            os.killpg(process.pid, sign)
+            try:
+                process.wait(GRACE)
+                break
+            except subprocess.TimeoutExpired:
+                continue
+    return stopped
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run what is missing."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("zoos", type=Path, help="folder of the zoos, and of the benchmark's cells")
+    parser.add_argument("--hours", type=float, help="stop after so many")
+    parser.add_argument("--at-most", type=int, help="runs of each zoo")
+    parser.add_argument("--ray", action="store_true", help="on all cores of this machine")
+    parser.add_argument("--list", action="store_true", help="only show the commands")
+    given = parser.parse_args(arguments)
+    until = None if given.hours is None else time.monotonic() + 3600 * given.hours
+    for command in commands(given.zoos.absolute(), given.at_most, given.ray):
+        if given.list:
+            print(shlex.join(command))
+            continue
+        code = run(command, until)
+        if code == OUT_OF_TIME:
+            print("\nthe time is over: run it again to go on", file=sys.stderr)
+        if code:
+            return code
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
