@@ -312,9 +312,10 @@ def test_the_commands(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Non
     assert (code, found["rank"], found["modules"], found["dimension"]) == (0, 4, 6, 96)
     done = tnfn(capsys, "same", folder, other, "--certificate", tmp_path / "c.safetensors")
     assert (done.code, "no certificate, picture or page" in done.err) == (1, True)
-    done = tnfn(capsys, "same", folder, tmp_path)
-    assert done.code == 1
-    assert "is an adapter; compare it with another adapter" in done.err
+    for command in ("same", "kin"):
+        done = tnfn(capsys, command, folder, tmp_path)
+        assert done.code == 1
+        assert "is a LoRA adapter: compare it with another adapter, or merge it" in done.err
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32])

@@ -21,7 +21,10 @@ def are_adapters(*paths: str) -> bool:
     found = [is_adapter(path) for path in paths]
     if any(found) and not all(found):
         which = paths[found.index(True)]
-        raise CheckpointError(f"{which} is an adapter; compare it with another adapter")
+        raise CheckpointError(
+            f"{which} is a LoRA adapter: compare it with another adapter, or merge it into its "
+            "base first (`merge_and_unload` of peft)"
+        )
     return all(found)
 
 

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from transformer_nfn.cli.adapters import are_adapters
 from transformer_nfn.cli.checkpoints import (
     Blocks,
     ConfigFirst,
@@ -77,6 +78,7 @@ def kin(
     check_page(html)
     check_not_read((first, second, config_first, config_second, family), plot, html)
     check_there(first, second)
+    are_adapters(first, second)
     from transformer_nfn.checkpoints import UnsupportedError, open_files
     from transformer_nfn.kinship import (
         Relation,
