@@ -1,7 +1,7 @@
 """A block declaration with numbers for its sizes."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from math import prod
 from types import MappingProxyType
 from typing import Any
@@ -25,6 +25,7 @@ class BlockSpec:
     block: Block
     sizes: Mapping[str, int]
     lengths: Mapping[str, int]  # of each axis, by its label
+    _shapes: dict[str, tuple[int, ...]] = field(repr=False)  # of what was asked for
 
     def __init__(self, block: Block, /, **sizes: int) -> None:
         """Check the sizes against the declaration.
@@ -49,6 +50,7 @@ class BlockSpec:
         object.__setattr__(self, "block", block)
         object.__setattr__(self, "sizes", MappingProxyType(ordered))
         object.__setattr__(self, "lengths", MappingProxyType(lengths))
+        object.__setattr__(self, "_shapes", {})
         indexing = {outer for axis in block.axes.values() for outer in axis.per}
         for label, axis in block.axes.items():
             # A permuted axis of size 1 would make "tied" and "summed" rows the same row twice.
@@ -71,7 +73,11 @@ class BlockSpec:
 
     def shape(self, name: str) -> tuple[int, ...]:
         """The shape of a tensor or product in one network, channel and block."""
-        return tuple(self.lengths[index.label] for index in self.block.labels(name))
+        if (known := self._shapes.get(name)) is not None:
+            return known
+        shape = tuple(self.lengths[index.label] for index in self.block.labels(name))
+        self._shapes[name] = shape
+        return shape
 
     @property
     def weights(self) -> int:
