@@ -1,7 +1,7 @@
 """A block declaration with numbers for its sizes."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from math import prod
 from types import MappingProxyType
 from typing import Any
@@ -25,7 +25,7 @@ class BlockSpec:
     block: Block
     sizes: Mapping[str, int]
     lengths: Mapping[str, int]  # of each axis, by its label
-    _shapes: dict[str, tuple[int, ...]] = field(repr=False)  # of what was asked for
+    shapes: Mapping[str, tuple[int, ...]]  # of each tensor and product, by its name
 
     def __init__(self, block: Block, /, **sizes: int) -> None:
         """Check the sizes against the declaration.
@@ -50,7 +50,6 @@ class BlockSpec:
         object.__setattr__(self, "block", block)
         object.__setattr__(self, "sizes", MappingProxyType(ordered))
         object.__setattr__(self, "lengths", MappingProxyType(lengths))
-        object.__setattr__(self, "_shapes", {})
         indexing = {outer for axis in block.axes.values() for outer in axis.per}
         for label, axis in block.axes.items():
             # A permuted axis of size 1 would make "tied" and "summed" rows the same row twice.
@@ -66,6 +65,11 @@ class BlockSpec:
                     f"block {block.name!r}: axis {label!r} is of pairs, so its size is even, "
                     f"not {self.size(label)}"
                 )
+        shapes = {
+            name: tuple(lengths[index.label] for index in block.labels(name))
+            for name in (*block.tensors, *block.products)
+        }
+        object.__setattr__(self, "shapes", MappingProxyType(shapes))
 
     def size(self, label: str) -> int:
         """The length of an axis."""
@@ -73,11 +77,9 @@ class BlockSpec:
 
     def shape(self, name: str) -> tuple[int, ...]:
         """The shape of a tensor or product in one network, channel and block."""
-        if (known := self._shapes.get(name)) is not None:
-            return known
-        shape = tuple(self.lengths[index.label] for index in self.block.labels(name))
-        self._shapes[name] = shape
-        return shape
+        if name not in self.shapes:
+            self.block.labels(name)  # says which there are
+        return self.shapes[name]
 
     @property
     def weights(self) -> int:
