@@ -53,6 +53,11 @@ def test_it_is_off_by_about_as_much_as_a_loader(
     assert 1 / 3 < ours / theirs < 3
 
 
+def llama(folder: Path, dtype: torch.dtype) -> Path:
+    """Of one block: what overflows or is lost does so in the first."""
+    return make("llama", folder, dtype=dtype, tie_word_embeddings=False, num_hidden_layers=1)
+
+
 def norm_that_overflows(tensors: Changes) -> Changes:
     """Its scale times 2¹²⁷, what reads it divided by as much."""
     power = 2.0**127
@@ -96,7 +101,7 @@ def test_numbers_on_the_way_that_the_dtype_cannot_hold_are_not_decided(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    folder = make("llama", tmp_path / "a", dtype=dtype, tie_word_embeddings=False)
+    folder = llama(tmp_path / "a", dtype)
     changed = change(load_file(folder / "model.safetensors"))
     assert all(value.isfinite().all() for value in changed.values())
     other = with_tensors(folder, tmp_path / "b", **changed)
@@ -109,7 +114,7 @@ def test_numbers_on_the_way_that_the_dtype_cannot_hold_are_not_decided(
 
 
 def test_a_file_of_two_dtypes_may_be_run_in_either(tmp_path: Path) -> None:
-    folder = make("llama", tmp_path / "a", dtype=torch.float16, tie_word_embeddings=False)
+    folder = llama(tmp_path / "a", torch.float16)
     tensors = load_file(folder / "model.safetensors")
     name = "model.norm.weight"
     folder = with_tensors(folder, tmp_path / "mixed", **{name: tensors[name].float()})
@@ -129,7 +134,7 @@ def test_a_file_of_two_dtypes_may_be_run_in_either(tmp_path: Path) -> None:
 
 
 def gpt2(tmp_path: Path, dtype: torch.dtype = torch.float32, **sizes: int) -> tuple[Path, Changes]:
-    folder = make("gpt2", tmp_path / "made", dtype=dtype, **sizes)
+    folder = make("gpt2", tmp_path / "made", dtype=dtype, **{"n_layer": 1, **sizes})
     return folder, load_file(folder / "model.safetensors")
 
 
@@ -212,7 +217,7 @@ def test_a_norm_that_overflows_at_positions_that_are_not_run(tmp_path: Path) -> 
 
 
 def test_a_dtype_that_the_config_asks_for_counts(tmp_path: Path) -> None:
-    folder = make("llama", tmp_path / "a", dtype=torch.float32, tie_word_embeddings=False)
+    folder = llama(tmp_path / "a", torch.float32)
     configured(folder, dtype="float16")
     large = last_norm_that_overflows(load_file(folder / "model.safetensors"))
     other = with_tensors(folder, tmp_path / "b", **large)
@@ -240,7 +245,7 @@ def test_several_dtypes_and_no_word_of_which(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["gemma", "cohere"])
 def test_steps_that_are_float32_in_every_loader(name: str, tmp_path: Path) -> None:
-    folder = make(name, tmp_path / "a", dtype=torch.float64)
+    folder = make(name, tmp_path / "a", dtype=torch.float64, num_hidden_layers=1)
     tensors = load_file(folder / "model.safetensors")
     norm, power = "model.layers.0.input_layernorm.weight", 2.0**140
     readers = [n for n in tensors if "layers.0." in n and n.endswith(("q_proj.weight",
@@ -266,7 +271,7 @@ def test_a_mean_that_drowns_rows_that_are_rare(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.float32])
 def test_what_both_files_lose_decides_nothing(dtype: torch.dtype, tmp_path: Path) -> None:
-    folder, tensors = gpt2(tmp_path, dtype)
+    folder, tensors = gpt2(tmp_path, dtype, n_layer=2)
     large = {}
     for number in range(2):
         name = f"transformer.h.{number}.attn.c_attn.bias"
@@ -282,7 +287,7 @@ def test_what_both_files_lose_decides_nothing(dtype: torch.dtype, tmp_path: Path
 
 
 def test_norms_of_queries_and_keys_that_overflow(tmp_path: Path) -> None:
-    folder = make("qwen3", tmp_path / "a", dtype=torch.float32, head_dim=16)
+    folder = make("qwen3", tmp_path / "a", dtype=torch.float32, head_dim=16, num_hidden_layers=1)
     tensors = load_file(folder / "model.safetensors")
     sizes = {"q_norm.weight": 2.0**126, "k_norm.weight": 2.0**-126}
     changed = {n: t * sizes[end] for n, t in tensors.items() for end in sizes if n.endswith(end)}
@@ -303,7 +308,7 @@ def test_a_mean_that_drowns_one_row_beside_a_large_one(tmp_path: Path) -> None:
 
 
 def test_a_norm_that_is_just_beyond_float16(tmp_path: Path) -> None:
-    folder = make("llama", tmp_path / "made", dtype=torch.float16, tie_word_embeddings=False)
+    folder = llama(tmp_path / "made", torch.float16)
     tensors = load_file(folder / "model.safetensors")
 
     def scaled(out: str, size: float) -> Path:

@@ -158,7 +158,7 @@ def test_a_factor_is_no_offset(folder: Folder, tmp_path: Path) -> None:
 
 def test_a_part_that_was_tuned_is_no_strange_shard(folder: Folder, tmp_path: Path) -> None:
     model = Model.read(folder("llama"))
-    name = sorted(model.tensors)[-2]
+    name = "model.layers.0.self_attn.v_proj.weight"
     model.tensors[name] = model.tensors[name] * 1.1
     assert (
         cause_of(folder("llama"), model.write(tmp_path / "bad", shards=len(model.tensors))) is None

@@ -36,6 +36,7 @@ BERT: dict[str, tuple[tuple[str, ...], bool]] = {
 
 def saved(folder: Path, cls: str, **changes: Any) -> Path:
     labels = 2 if cls == "BertForQuestionAnswering" else 3
+    changes = {"num_hidden_layers": 1, **changes}  # what is after the last block counts
     return made.save(made.model("bert", cls=cls, num_labels=labels, **changes), folder)
 
 

@@ -29,10 +29,18 @@ UNTIED = {"tie_word_embeddings": False}
 TABLE = "{}.block.0.layer.0.SelfAttention.relative_attention_bias.weight"
 
 
+#: As small as each can be with all that it has: one block of each network.
 ONE_BLOCK = {
-    "t5": {"num_layers": 1, "num_decoder_layers": 1},
-    "whisper": {"encoder_layers": 1, "decoder_layers": 1},
-}
+    "t5": {
+        "num_layers": 1, "num_decoder_layers": 1,
+        "d_model": 12, "d_ff": 20, "d_kv": 3, "num_heads": 4, "vocab_size": 30,
+    },
+    "whisper": {
+        "encoder_layers": 1, "decoder_layers": 1, "d_model": 12, "encoder_attention_heads": 2,
+        "decoder_attention_heads": 3, "encoder_ffn_dim": 20, "decoder_ffn_dim": 16,
+        "vocab_size": 30, "max_target_positions": 40,
+    },
+}  # fmt: skip
 
 
 def changed_in_one_number(checkpoint: Checkpoint, home: Path) -> Iterator[tuple[str, Path]]:
@@ -83,7 +91,7 @@ def test_every_number_of_both_counts(kind: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["t5", "whisper"])
 def test_a_certificate_carries_both(name: str, tmp_path: Path) -> None:
-    folder = make(name, tmp_path / "a", dtype=torch.float32)
+    folder = make(name, tmp_path / "a", dtype=torch.float32, **ONE_BLOCK[name])
     other = moved(folder, tmp_path / "b", 1)
     with Checkpoint(folder) as ours, Checkpoint(other) as theirs:
         verdict = same(ours, theirs, seed=0)
@@ -98,7 +106,7 @@ def test_a_certificate_carries_both(name: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("network", ["encoder", "decoder"])
 def test_biases_of_distances_hold_the_order_of_heads(network: str, tmp_path: Path) -> None:
-    folder = make("t5", tmp_path / "a", dtype=torch.float32)
+    folder = make("t5", tmp_path / "a", dtype=torch.float32, **ONE_BLOCK["t5"])
     with Checkpoint(folder) as ours:
         turned = ours.files.read(TABLE.format(network)).roll(1, dims=1)
         rewrite(ours, [(TABLE.format(network), turned)], tmp_path / "b")
@@ -197,7 +205,7 @@ def test_the_stream_of_whisper_s_encoder_is_fixed(tmp_path: Path) -> None:
 
 def test_another_order_of_whisper_s_channels_is_never_called_different(tmp_path: Path) -> None:
     """It is the same function, but that order is not looked for."""
-    with Checkpoint(make("whisper", tmp_path / "a")) as ours:
+    with Checkpoint(make("whisper", tmp_path / "a", **ONE_BLOCK["whisper"])) as ours:
         first, second = (f"model.encoder.conv{number}" for number in (1, 2))
         read = ours.files.read
         values = [
@@ -227,13 +235,15 @@ def test_classes_that_make_other_inputs_or_outputs_are_refused(model: str, tmp_p
 
 
 def test_what_was_derived_and_stored_comes_before_the_word(tmp_path: Path) -> None:
-    ours = make("t5", tmp_path / "a")
-    theirs = stated(make("t5", tmp_path / "b"), dense_act_fn="gelu")
-    other_word = stated(make("t5", tmp_path / "c"), feed_forward_proj="gelu", dense_act_fn="relu")
+    one = ONE_BLOCK["t5"]
+    ours = make("t5", tmp_path / "a", **one)
+    theirs = stated(make("t5", tmp_path / "b", **one), dense_act_fn="gelu")
+    made = make("t5", tmp_path / "c", **one)
+    other_word = stated(made, feed_forward_proj="gelu", dense_act_fn="relu")
     with Checkpoint(ours) as a, Checkpoint(theirs) as b, Checkpoint(other_word) as c:
         assert same(a, b, seed=0).answer.value == "different"
         assert same(a, c, seed=0).answer.value == "identical bytes"
-    gated = stated(make("t5", tmp_path / "d"), feed_forward_proj="gated-relu", is_gated_act=None)
+    gated = stated(make("t5", tmp_path / "d", **one), feed_forward_proj="gated-relu", is_gated_act=None)
     with pytest.raises(CheckpointError, match="is_gated_act"), Checkpoint(gated):
         pass
 
@@ -299,7 +309,7 @@ def test_what_the_encoder_s_last_norm_takes_away_its_readers_get(tmp_path: Path)
 
 def test_a_stream_beyond_the_stored_dtype_is_not_decided(tmp_path: Path) -> None:
     """T5 clamps it to what float16 can hold, coordinate by coordinate: so a basis counts."""
-    file = make("t5", tmp_path / "a", dtype=torch.float32) / "model.safetensors"
+    file = make("t5", tmp_path / "a", dtype=torch.float32, **ONE_BLOCK["t5"]) / "model.safetensors"
     tensors = {
         name: (value * (4e4 if name.endswith(".o.weight") else 1)).half()
         for name, value in load_file(file).items()

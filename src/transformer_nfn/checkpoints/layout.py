@@ -10,7 +10,7 @@ from torch import Tensor
 
 from transformer_nfn.checkpoints.family import Matrix
 from transformer_nfn.checkpoints.files.tensors import TensorFiles
-from transformer_nfn.space import BlockSpec, WeightBatch
+from transformer_nfn.space import BlockSpec, Index, WeightBatch
 
 #: What rounding does to a sum of about 1 in float32, as a standard deviation.
 _SUM = torch.finfo(torch.float32).eps / 12**0.5
@@ -42,6 +42,7 @@ class Layout(NamedTuple):
         parts = tuple(tuple(part.split()) for part in inside.split("+"))
         return Layout(tuple(before.split()), parts, tuple(after.split()))
 
+    @cache  # noqa: B019 -- there are few layouts, and each is small
     def without_stream(self) -> "Layout":
         """The same of a bias."""
         before, after, *parts = (
@@ -71,7 +72,9 @@ class Layout(NamedTuple):
         before, beside, after = self.sizes(spec)
         lead = tensor.shape[:leading]
         whole = tensor.reshape(*lead, *before, sum(beside), *after)
-        pieces = torch.split(whole, beside, dim=leading + len(before))
+        pieces = [whole]
+        if len(beside) > 1:
+            pieces = list(torch.split(whole, beside, dim=leading + len(before)))
         found = []
         for piece, part in zip(pieces, self.parts, strict=True):
             own = [spec.size(label) for label in part]
@@ -225,10 +228,15 @@ def bias_shape(spec: BlockSpec, matrix: Matrix, *, own: bool = True) -> tuple[in
     return (prod(before) * sum(beside) * prod(after),)
 
 
-def _declared(spec: BlockSpec, tensor: str) -> list[str]:
+def _declared(spec: BlockSpec, tensor: str) -> tuple[str, ...]:
     """Labels of a tensor as declared; scales are no axes on disk, and one stream is as another."""
-    labels = (index.label for index in spec.block.tensors[tensor] if index.label not in "si")
-    return ["z" if label == "w" else label for label in labels]
+    return _labels(spec.block.tensors[tensor])
+
+
+@cache
+def _labels(indices: tuple[Index, ...]) -> tuple[str, ...]:
+    labels = (index.label for index in indices if index.label not in "si")
+    return tuple("z" if label == "w" else label for label in labels)
 
 
 def _on_disk(declared: Sequence[str], stored: Sequence[str]) -> list[str]:

@@ -25,6 +25,7 @@ class BlockSpec:
     block: Block
     sizes: Mapping[str, int]
     lengths: Mapping[str, int]  # of each axis, by its label
+    shapes: Mapping[str, tuple[int, ...]]  # of each tensor and product, by its name
 
     def __init__(self, block: Block, /, **sizes: int) -> None:
         """Check the sizes against the declaration.
@@ -64,6 +65,11 @@ class BlockSpec:
                     f"block {block.name!r}: axis {label!r} is of pairs, so its size is even, "
                     f"not {self.size(label)}"
                 )
+        shapes = {
+            name: tuple(lengths[index.label] for index in block.labels(name))
+            for name in (*block.tensors, *block.products)
+        }
+        object.__setattr__(self, "shapes", MappingProxyType(shapes))
 
     def size(self, label: str) -> int:
         """The length of an axis."""
@@ -71,7 +77,9 @@ class BlockSpec:
 
     def shape(self, name: str) -> tuple[int, ...]:
         """The shape of a tensor or product in one network, channel and block."""
-        return tuple(self.lengths[index.label] for index in self.block.labels(name))
+        if name not in self.shapes:
+            self.block.labels(name)  # says which there are
+        return self.shapes[name]
 
     @property
     def weights(self) -> int:

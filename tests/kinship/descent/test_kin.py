@@ -95,16 +95,21 @@ def test_strangers(tmp_path: Path) -> None:
 
 
 def test_p_is_valid_among_strangers(tmp_path: Path) -> None:
-    """Of 20 networks all pairs: at most as many below each level as the level says."""
+    """Of 20 networks all pairs: at most as many below each level as the level says.
+
+    Each pair once, every other one the other way round: both ways say almost the same.
+    """
     small = {**SIZES, "n_layer": 2, "n_embd": 16, "n_inner": 32, "vocab_size": 60}
     folders = [net(tmp_path / str(seed), seed, **small) for seed in range(20)]
     opened = [Checkpoint(folder) for folder in folders]
-    logs = torch.tensor([kin(a, b).log10_p for a in opened for b in opened if a is not b])
+    pairs = list(combinations(opened, 2))
+    pairs[::2] = [(b, a) for a, b in pairs[::2]]
+    logs = torch.tensor([kin(a, b).log10_p for a, b in pairs])
     for one in opened:
         one.close()
     for level in (0.3, 0.1, 0.01):
         share = (logs <= math.log10(level)).double().mean().item()
-        assert share <= level + 3 * math.sqrt(level / len(logs)), level
+        assert share <= level + 2 * math.sqrt(level / len(logs)), level
     assert (logs < 0).double().mean() > 0.02  # it is no test that never says anything
 
 

@@ -103,7 +103,7 @@ class Leaning:
 
     def found(self, kind: str) -> list[Residual]:
         """How strong the difference is; nothing where rounding leaves nothing."""
-        strengths = [_largest(product) for product in self._sums]
+        strengths = _largest(torch.stack(self._sums))
         usual = max(strengths[1:])
         if usual == 0:
             return []
@@ -120,13 +120,16 @@ def _square(rows: Float[Tensor, "u x"]) -> Float[Tensor, "x x"]:
     return rows.T @ rows
 
 
-def _largest(product: Float[Tensor, "x x"]) -> float:
-    """The root of the largest eigenvalue, by the power method; never more than it is."""
+def _largest(products: Float[Tensor, "n x x"]) -> list[float]:
+    """The root of each largest eigenvalue, by the power method; never more than it is."""
     seed = torch.Generator().manual_seed(0)
-    way = torch.randn(len(product), generator=seed, dtype=product.dtype)
+    start = torch.randn(products.shape[-1], generator=seed, dtype=products.dtype)
+    way = start.expand(len(products), -1).unsqueeze(2)
     for _ in range(_STEPS):
-        way = product @ (way / way.norm().clamp_min(1e-300))
-    return float(way.norm().sqrt())
+        length = torch.linalg.vector_norm(way, dim=1, keepdim=True)
+        way = products @ (way / length.clamp_min(1e-300))
+    sizes: list[float] = torch.linalg.vector_norm(way, dim=1).sqrt().flatten().tolist()
+    return sizes
 
 
 def _without(rows: Float[Tensor, "u x"], ways: Float[Tensor, "u x"]) -> Float[Tensor, "u x"]:
