@@ -94,8 +94,10 @@ def examples_behind(accuracy: Float64[np.ndarray, " n"], largest: int = 100_000)
         >>> examples_behind(np.array([0.25, 0.5, 0.1]))
         20
     """
-    for size in range(1, largest + 1):
-        scaled = accuracy * size
-        if np.abs(scaled - np.round(scaled)).max() < 1e-6:
-            return size
-    return None
+    sizes = np.arange(1, largest + 1)
+    for value in accuracy:  # each leaves few of the sizes, so that most are tried once
+        scaled = value * sizes
+        sizes = sizes[np.abs(scaled - np.round(scaled)) < 1e-6]
+        if not len(sizes):
+            return None
+    return int(sizes[0])
