@@ -33,7 +33,7 @@ from forks import Ended, forked, prepare, run_python, run_tnfn
 ROOT = Path(__file__).resolve().parent.parent
 FENCE = re.compile(r"^```(\w*)[^\n]*\n(.*?)^```[ \t]*$", re.MULTILINE | re.DOTALL)
 #: What most commands import, beside our own package.
-IMPORTED = ("pandas", "pyarrow.parquet", "safetensors.torch", "scipy.optimize", "scipy.stats")
+IMPORTED = ("pandas", "pyarrow.parquet", "safetensors.torch", "scipy.optimize")
 
 
 class Page(NamedTuple):
@@ -94,14 +94,14 @@ PAGES = (
         short_recipe,
         {**FEW_RUNS, "run000000-12.": "run000000-3.", "run000000-6.": "run000000-1."},
         sessions=False,
-        need=("lightgbm", "sklearn.datasets"),
+        need=("lightgbm", "scipy.stats"),
     ),
     Page("docs/tutorials/first-verdict.md", tiny_bert),
     Page(
         "docs/tutorials/train.md",
         short_recipe,
         {**FEW_RUNS, "range(30)": "range(2)"},
-        need=("torch._dynamo", "sklearn.datasets"),  # optimizers import the first
+        need=("torch._dynamo", "scipy.stats"),  # optimizers import the first
     ),
     # Two networks in each fold are as few as go; tests run the benchmark.
     Page(
@@ -111,7 +111,7 @@ PAGES = (
             "randint(5, 120, ())": "randint(1, 12, ())",
             "tnfn bench run --zoo mine --models statistics --splits 1 --no-report --out bench": "",
         },
-        need=("lightgbm",),
+        need=("lightgbm", "scipy.stats"),
     ),
 )
 

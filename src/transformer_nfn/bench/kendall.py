@@ -2,7 +2,6 @@
 
 import numpy as np
 from jaxtyping import Float32, Float64
-from scipy.stats import kendalltau  # type: ignore[import-untyped]
 
 
 def kendall_tau(predicted: Float64[np.ndarray, " n"], accuracy: Float64[np.ndarray, " n"]) -> float:
@@ -14,6 +13,8 @@ def kendall_tau(predicted: Float64[np.ndarray, " n"], accuracy: Float64[np.ndarr
     """
     if len(predicted) < 2:
         return 0.0
+    from scipy.stats import kendalltau  # type: ignore[import-untyped]  # takes a second
+
     tau = float(kendalltau(predicted, accuracy).statistic)
     return 0.0 if np.isnan(tau) else tau
 

@@ -185,7 +185,7 @@ def drawn_png(width: float, height: float, draw: Callable[[Any], None]) -> bytes
     with rc_context(STYLE):
         figure = Figure(figsize=(width, height), dpi=DPI, layout="constrained")
         draw(figure)
-        canvas = FigureCanvasAgg(figure)
+        canvas: Any = FigureCanvasAgg(figure)
         canvas.draw()  # once: `savefig` would draw it twice, and write a larger file to be read
         drawn = Image.fromarray(np.asarray(canvas.buffer_rgba()))
     picture = io.BytesIO()
