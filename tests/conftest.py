@@ -1,11 +1,14 @@
 import gc
 import os
 from collections.abc import Iterator
+from functools import cache
 
 import fsspec
 import pytest
 import torch
+import typer.testing
 from hypothesis import settings
+from typer.main import get_command
 
 settings.register_profile("dev", max_examples=10, deadline=None)
 # derandomize: CI gives the same verdict on the same commit. No deadline: the first example of a
@@ -40,6 +43,16 @@ def no_waiting_for_the_disk() -> Iterator[None]:
     """Thousands of small files need not outlive a power cut."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(os, "fsync", lambda _: None)
+        yield
+
+
+@pytest.fixture(autouse=True, scope="session")
+def commands_are_made_once() -> Iterator[None]:
+    """typer makes all commands anew for each call, which is a third of the time of most."""
+    made = cache(get_command)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(typer.main, "get_command", made)
+        patch.setattr(typer.testing, "_get_command", made)
         yield
 
 

@@ -17,6 +17,9 @@ from pathlib import Path
 import torch
 
 ROOT = Path(__file__).resolve().parent.parent
+#: What most of them need, some of it only when it is called.
+IMPORTED = ("tests.checkpoints.made", "transformer_nfn.identity", "transformer_nfn.kinship")
+IMPORTED += ("scipy.optimize", "scipy.spatial", "scipy.sparse.csgraph")
 
 
 def run(name: str) -> bool:
@@ -44,7 +47,7 @@ def run(name: str) -> bool:
 def main() -> int:
     """Run all that are named."""
     sys.path.insert(0, str(ROOT))
-    for name in ("tests.checkpoints.made", "transformer_nfn.identity", "transformer_nfn.kinship"):
+    for name in IMPORTED:
         importlib.import_module(name)
     torch.set_num_threads(1)  # a fork has none of its parent's threads
     ended = [run(name) for name in sys.argv[1:]]

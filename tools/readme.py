@@ -3,7 +3,7 @@
 Each page runs in a directory that is empty at first, from its top to its end:
 
 - of a fenced `sh` block the lines that call `tnfn`;
-- each fenced `python` block, in a fresh interpreter with warnings as errors; a `text` block below
+- each fenced `python` block, in a process of its own with warnings as errors; a `text` block below
   it is what it prints;
 - of a fenced `console` block the lines `$ tnfn …`, and `$ echo $?` for the exit code that the call
   before must have. Lines shown below a call are compared if they have no digit: numbers depend on
@@ -17,28 +17,36 @@ ones, see `PAGES`.
 """
 
 import difflib
-import os
 import re
+import shlex
 import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from typing import NamedTuple
 
+from forks import Ended, forked, prepare, run_python, run_tnfn
+
 ROOT = Path(__file__).resolve().parent.parent
 FENCE = re.compile(r"^```(\w*)[^\n]*\n(.*?)^```[ \t]*$", re.MULTILINE | re.DOTALL)
-TIMEOUT = 900  # seconds for one example
+#: What most commands import, beside our own package.
+IMPORTED = ("pandas", "pyarrow.parquet", "safetensors.torch", "scipy.optimize")
 
 
 class Page(NamedTuple):
-    """A page, what it needs, what is replaced in its code, and whether its sessions are run."""
+    """A page, what it needs, what is replaced in its code, and whether its sessions are run.
+
+    Of what its examples `need`, each would import it anew.
+    """
 
     path: str
     prepare: Callable[[Path], None] = lambda folder: None
     small: Mapping[str, str] = {}
     sessions: bool = True
+    need: tuple[str, ...] = ()
 
 
 class Example(NamedTuple):
@@ -48,7 +56,7 @@ class Example(NamedTuple):
     """
 
     line: int
-    command: list[str]
+    calls: tuple[Callable[[], None], ...]
     shown: str | None = None
     lines: tuple[str, ...] = ()
     code: int = 0
@@ -86,9 +94,15 @@ PAGES = (
         short_recipe,
         {**FEW_RUNS, "run000000-12.": "run000000-3.", "run000000-6.": "run000000-1."},
         sessions=False,
+        need=("lightgbm", "scipy.stats"),
     ),
     Page("docs/tutorials/first-verdict.md", tiny_bert),
-    Page("docs/tutorials/train.md", short_recipe, {**FEW_RUNS, "range(30)": "range(2)"}),
+    Page(
+        "docs/tutorials/train.md",
+        short_recipe,
+        {**FEW_RUNS, "range(30)": "range(2)"},
+        need=("torch._dynamo", "scipy.stats"),  # optimizers import the first
+    ),
     # Two networks in each fold are as few as go; tests run the benchmark.
     Page(
         "docs/tutorials/own-ranking.md",
@@ -97,6 +111,7 @@ PAGES = (
             "randint(5, 120, ())": "randint(1, 12, ())",
             "tnfn bench run --zoo mine --models statistics --splits 1 --no-report --out bench": "",
         },
+        need=("lightgbm", "scipy.stats"),
     ),
 )
 
@@ -115,11 +130,11 @@ def examples(page: Page) -> Iterator[Example]:
             code = code.replace(large, little)
         if block[1] == "python":
             shown = following[2] if following is not None and following[1] == "text" else None
-            yield Example(line, [sys.executable, "-W", "error", "-c", code], shown)
+            yield Example(line, (partial(run_python, code),), shown)
         elif block[1] == "sh":
             calls = [call for call in code.splitlines() if call.startswith("tnfn ")]
             if calls:
-                yield Example(line, ["bash", "-ec", "\n".join(calls)])
+                yield Example(line, tuple(map(command, calls)))
         elif block[1] == "console" and page.sessions:
             yield from session(line, code)
 
@@ -132,34 +147,41 @@ def session(line: int, text: str) -> Iterator[Example]:
         if call.startswith("tnfn "):
             asked = following.splitlines() if following.startswith("echo $?") else ["", "0"]
             shown = tuple(row for row in below if row.strip() and not re.search(r"\d|…", row))
-            yield Example(line, ["bash", "-c", call], None, shown, int(asked[1]))
+            yield Example(line, (command(call),), None, shown, int(asked[1]))
+
+
+def command(call: str) -> Callable[[], None]:
+    """A line that calls `tnfn`, and has nothing else for the shell than a comment."""
+    words = shlex.split(call, comments=True)
+    assert not re.search(r"[|&;<>$`*?~]", " ".join(words)), f"not only a call of tnfn: {call}"
+    return partial(run_tnfn, words[1:])
+
+
+def run_all(example: Example, folder: str) -> Ended:
+    """Run the calls of an example, up to the first that fails."""
+    # Nothing is left behind in the user's folders.
+    env = {"TNFN_MODELS": f"{folder}/.models", "XDG_CACHE_HOME": f"{folder}/.cache"}
+    out = err = ""
+    for call in example.calls:
+        ended = forked(call, folder, env)
+        out, err = out + ended.out, err + ended.err
+        if ended.code:
+            return Ended(ended.code, out, err)
+    return Ended(0, out, err)
 
 
 def complaint(example: Example, folder: str) -> str | None:
     """Run one example and say what is wrong with it, or None."""
-    here = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
-    run = subprocess.run(
-        example.command,
-        cwd=folder,
-        env={
-            **os.environ,
-            "PATH": here,
-            "TNFN_MODELS": f"{folder}/.models",  # nothing is left behind in the user's folders
-            "XDG_CACHE_HOME": f"{folder}/.cache",
-        },
-        capture_output=True,
-        encoding="utf-8",
-        timeout=TIMEOUT,
-    )
-    if run.returncode != example.code:
-        return f"exit code {run.returncode}, not {example.code}\n{run.stdout}{run.stderr}"
-    printed = [" ".join(row.split()) for row in run.stdout.splitlines()]
+    run = run_all(example, folder)
+    if run.code != example.code:
+        return f"exit code {run.code}, not {example.code}\n{run.out}{run.err}"
+    printed = [" ".join(row.split()) for row in run.out.splitlines()]
     for row in example.lines:
         if " ".join(row.split()) not in printed:
-            return f"not printed: {row}\n{run.stdout}"
-    if example.shown is None or example.shown.rstrip() == run.stdout.rstrip():
+            return f"not printed: {row}\n{run.out}"
+    if example.shown is None or example.shown.rstrip() == run.out.rstrip():
         return None
-    shown, got = example.shown.rstrip().splitlines(), run.stdout.rstrip().splitlines()
+    shown, got = example.shown.rstrip().splitlines(), run.out.rstrip().splitlines()
     return "\n".join(difflib.unified_diff(shown, got, "shown", "printed", lineterm=""))
 
 
@@ -172,6 +194,7 @@ def check(page: Page) -> bool:
     wrong = 0
     with tempfile.TemporaryDirectory() as folder:
         page.prepare(Path(folder))
+        prepare(*IMPORTED, *page.need)
         for example in found:
             problem = complaint(example, folder)
             if problem is not None:

@@ -15,6 +15,7 @@ modules they reach. `--keep` leaves inputs, findings and the engine's log in a f
 """
 
 import argparse
+import importlib
 import json
 import os
 import shutil
@@ -46,6 +47,8 @@ READERS = [
 ]
 TOTAL = 1_000_000
 LEAVE = 10.0  # seconds for a process whose inputs are all read
+#: Readers import these when they need them: once here, not in each process.
+IMPORTED = ("scipy.optimize", "scipy.sparse.csgraph", "scipy.spatial", "scipy.stats")
 QUICK = 800  # a quick run has so many times fewer inputs
 
 
@@ -174,6 +177,8 @@ def main() -> int:
     parser.add_argument("--keep", type=Path, help="leave corpus, findings and logs here")
     parser.add_argument("--verbose", action="store_true", help="name lines that were not reached")
     options = parser.parse_args()
+    for name in IMPORTED:
+        importlib.import_module(name)
     torch.set_num_threads(1)
     share = options.share / (QUICK if options.quick else 1)
     chosen = [r for r in READERS if not options.only or r.name in options.only]

@@ -45,6 +45,11 @@ def zoo_folder(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 @pytest.fixture
 def plain_pictures(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Reports without pictures, of which each takes a second or two."""
+    """Reports without pictures, of which each takes a second or so."""
+    without_pictures(monkeypatch)
+
+
+def without_pictures(patch: pytest.MonkeyPatch) -> None:
+    """Do not draw them as long as the patch holds."""
     for name in pictures.__all__:
-        monkeypatch.setattr(pictures, name, lambda *_, **__: b"a picture")
+        patch.setattr(pictures, name, lambda *_, **__: b"a picture")

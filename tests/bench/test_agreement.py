@@ -6,6 +6,7 @@ import pytest
 from tests.bench.small import RESIDUAL, WORD_VECTORS, small_examples, three_parts
 from transformer_nfn.bench import kendall_tau
 from transformer_nfn.bench.errors import BenchError
+from transformer_nfn.bench.models import agreement
 from transformer_nfn.bench.models.agreement import AgreementPredictor, AgreementSettings, _parts
 from transformer_nfn.bench.models.predictor import Predictor, Step
 from transformer_nfn.bench.protocol.computing import moved_by_group
@@ -17,6 +18,12 @@ pytest.importorskip("lightgbm")
 
 SMALL = AgreementSettings(parts=2, probes=9, steps=4)
 BOTH = SMALL.model_copy(update={"beside": ("invariants",)})
+
+
+@pytest.fixture(autouse=True)
+def many_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Small networks, so more than four together; not all of a side, nor a divisor of it."""
+    monkeypatch.setattr(agreement, "_AT_ONCE", 25)
 
 
 def predictor(settings: AgreementSettings = SMALL) -> AgreementPredictor:

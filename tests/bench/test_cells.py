@@ -1,6 +1,7 @@
 import hashlib
 import json
 import shutil
+from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -13,6 +14,7 @@ from tests.bench.conftest import write_zoo
 from tests.bench.small import small_examples
 from transformer_nfn.bench.errors import BenchError, LeakError
 from transformer_nfn.bench.kendall import kendall_tau
+from transformer_nfn.bench.models import agreement
 from transformer_nfn.bench.models.registry import MODELS, main_models
 from transformer_nfn.bench.models.saved import load_predictor
 from transformer_nfn.bench.protocol import computing as cells_module
@@ -36,6 +38,24 @@ from transformer_nfn.jobs import Done, Failed, InProcess, ShardFolder
 USABLE = {name for name in main_models() if MODELS[name].tier not in ("inputs", "labels")}
 
 
+#: Few agreement probes, for tests that are about something else.
+PROBED: dict[str, Any] = {"parts": 2, "probes": 9, "steps": 2}
+
+
+@pytest.fixture(autouse=True, scope="module")
+def many_at_once() -> Iterator[None]:
+    """The networks here are small enough for more than four of them in memory together."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(agreement, "_AT_ONCE", 24)
+        yield
+
+
+def change_settings(patch: pytest.MonkeyPatch, model: str, changes: dict[str, Any]) -> None:
+    """Let a model of the benchmark have other settings."""
+    settings = {**MODELS[model].settings, **changes}
+    patch.setitem(MODELS, model, replace(MODELS[model], settings=settings))
+
+
 def run(cells: list[Cell], out: Path) -> list[Done | Failed]:
     with InProcess() as executor:
         return list(Bench(cells, out).run(executor))
@@ -47,15 +67,13 @@ def finished(zoo_folder: str, tmp_path_factory: pytest.TempPathFactory) -> list[
     cells = experiment_cells("main", zoo_folder, splits=[1])
     assert {cell.model for cell in cells} == USABLE
     with pytest.MonkeyPatch.context() as patch:
-        probed = {"parts": 2, "probes": 9, "steps": 2}
-        small: dict[str, dict[str, Any]] = {"agreement": probed, "agreement-invariants": probed}
-        small["agreement-noise"] = {**probed, "steps": 0}
-        for name in ("nfn", "nfn-authors", "mlp", "statnn", "probes", "heads"):
-            fitting = MODELS[name].settings["fitting"]
-            small[name] = {"fitting": {**fitting, "epochs": 4, "warmup": 1}}
+        small: dict[str, dict[str, Any]] = {"agreement": PROBED, "agreement-invariants": PROBED}
+        small["agreement-noise"] = {**PROBED, "steps": 0}
+        for name in USABLE:
+            if (fitting := MODELS[name].settings.get("fitting")) is not None:
+                small[name] = {"fitting": {**fitting, "epochs": 4, "warmup": 1}}
         for name, changes in small.items():
-            settings = {**MODELS[name].settings, **changes}
-            patch.setitem(MODELS, name, replace(MODELS[name], settings=settings))
+            change_settings(patch, name, changes)
         outcomes = run(cells, out)
         assert [one.error for one in outcomes if isinstance(one, Failed)] == []
         return finished_cells(out)
@@ -259,7 +277,10 @@ def test_cells_of_other_settings_are_left_out(zoo_folder, tmp_path, monkeypatch)
     assert finished_cells(tmp_path) == []
 
 
-def test_the_plan_calibrates_what_is_unknown_and_scales_what_is_known(zoo_folder, tmp_path):
+def test_the_plan_calibrates_what_is_unknown_and_scales_what_is_known(
+    zoo_folder, tmp_path, monkeypatch
+):
+    change_settings(monkeypatch, "agreement", {**PROBED, "steps": 600})
     cells = [
         Cell(zoo=zoo_folder, model=m, split=0) for m in ("agreement", "statnn", "hyperparameters")
     ]

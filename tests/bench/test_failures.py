@@ -11,6 +11,7 @@ from transformer_nfn.cli.failures import tell_failures
 from transformer_nfn.jobs import Failed
 
 
+@pytest.mark.usefixtures("plain_pictures")
 def test_a_cell_that_fails_is_one_line_and_a_log(zoo_folder, tmp_path, capsys, monkeypatch):
     whole = computing.prepared
 

@@ -13,6 +13,7 @@ import pyarrow.csv as pa_csv
 import pyarrow.parquet as pq
 import pytest
 
+from tests.bench.conftest import without_pictures
 from tests.bench.test_cells import run
 from tests.cli.run import tnfn
 from transformer_nfn.bench import (
@@ -247,7 +248,9 @@ def test_it_stands_in_its_tier_and_in_the_report(mine, zoo_folder, computed, tmp
         pages = sorted((tmp_path / "report").glob("*.md"))
         return "\n".join(one.read_text(encoding="utf-8") for one in pages)
 
-    text = page()  # the others have two splits, and keep both
+    with pytest.MonkeyPatch.context() as patch:
+        without_pictures(patch)  # of the others alone
+        text = page()  # the others have two splits, and keep both
     assert "Predictions of `mine` from outside are left out: those for split 1 are missing" in text
     assert "2 splits" in text
     pq.write_table(made(zoo_folder, 1), tmp_path / "second.parquet")

@@ -125,6 +125,7 @@ def test_every_command_refuses_in_one_line(command, tmp_path, capsys):
     assert "`tnfn zoo build digits-mini --runs" in ended.err
 
 
+@pytest.mark.usefixtures("plain_pictures")
 def test_a_zoo_that_grew_is_reported_without_its_earlier_cells(tmp_path):
     out = tmp_path / "out"
     for runs in (60, 80):

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 from typer.main import get_command
 
-from tests.bench.conftest import plain_pictures, write_zoo
+from tests.bench.conftest import plain_pictures, without_pictures, write_zoo
 from tests.bench.small import RESIDUAL, small_examples
 from tests.bench.test_across import renamed
 from tests.bench.test_ranking import export
@@ -70,11 +70,14 @@ def run(zoo: str, out: Path, *more: str) -> dict[str, object]:
     return figures
 
 
-def test_a_run_ends_with_a_report_and_is_not_repeated(zoo_folder, tmp_path):
+def test_a_run_ends_with_a_report_and_is_not_repeated(zoo_folder, tmp_path, monkeypatch):
     first = run(zoo_folder, tmp_path / "out")
     assert (first["cells"], first["computed"], first["failed"]) == (4, 4, 0)
     page = (tmp_path / "out" / "report" / "index.md").read_text(encoding="utf-8")
     assert "Statistics" in page
+    drawn = (tmp_path / "out" / "report" / "tracks.png").read_bytes()
+    assert drawn.startswith(b"\x89PNG")
+    without_pictures(monkeypatch)  # these are drawn once
     assert run(zoo_folder, tmp_path / "out")["computed"] == 0
     well("bench", "report", tmp_path / "out", "--to", tmp_path / "elsewhere")
     assert (tmp_path / "elsewhere" / "results.json").is_file()
@@ -113,7 +116,7 @@ def test_the_plan_knows_what_is_finished(zoo_folder, tmp_path):
     planned = json.loads(well("bench", "plan", *options, "--json").stdout)
     assert (planned["cells"], planned["missing"]) == (4, 4)
     assert planned["cpu_seconds"] > 0
-    run(zoo_folder, tmp_path)
+    run(zoo_folder, tmp_path, "--no-report")
     assert "4 cells, 4 finished" in well("bench", "plan", *options).stdout
 
 

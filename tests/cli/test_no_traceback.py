@@ -86,15 +86,6 @@ def test_every_command_is_here():
     assert sorted(RIGHT) == sorted(commands())
 
 
-@pytest.fixture(autouse=True, scope="module")
-def made_once() -> Iterator[None]:
-    """typer makes all commands anew for each call, which is a third of the time here."""
-    command = get_command(app)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("typer.main.get_command", lambda _: command)
-        yield
-
-
 class House(dict[str, str]):
     """Paths by their names in `RIGHT`."""
 

@@ -55,27 +55,46 @@ def equal(one: Path, two: Path) -> bool:
         return all(ours.read(name).equal(theirs.read(name)) for name in ours)
 
 
+@pytest.fixture(scope="module")
+def rounds(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str, Run], tuple[Path, str]]:
+    """What commands make of local files, made once for all places: only to be read."""
+    known: dict[str, tuple[Path, str]] = {}
+
+    def made_once(family: str, run: Run) -> tuple[Path, str]:
+        if family not in known:
+            home = tmp_path_factory.mktemp(family)
+            shards = {"max_shard_size": "15KB"} if family == "llama" else {}
+            net = made.save(made.model(family), home / "a", **shards)
+            figures(run("reparam", net, "--seed", 3, "--out", home / "b", "--json"))
+            words = (net, home / "b", "--certificate", home / "g.safetensors", "--json")
+            near = figures(run("same", *words))
+            figures(run("apply", home / "g.safetensors", net, "--out", home / "d", "--json"))
+            known[family] = home, near["answer"]
+        return known[family]
+
+    return made_once
+
+
 @pytest.mark.parametrize("family", ["gpt2", "llama"])
 def test_a_round_of_all_commands(
-    family: str, place: Callable[[Path], str], run: Run, tmp_path: Path
+    family: str,
+    rounds: Callable[[str, Run], tuple[Path, str]],
+    place: Callable[[Path], str],
+    run: Run,
+    tmp_path: Path,
 ) -> None:
-    home = tmp_path / "home"
-    shards = {"max_shard_size": "15KB"} if family == "llama" else {}
-    net = made.save(made.model(family), home / "a", **shards)
-    figures(run("reparam", net, "--seed", 3, "--out", home / "b", "--json"))
-    near = figures(run("same", net, home / "b", "--certificate", home / "g.safetensors", "--json"))
-    url = place(home)
+    home, answer = rounds(family, run)
+    net, url = home / "a", place(home)
     assert figures(run("inspect", f"{url}/a", "--json"))["family"] == family
     far = figures(run("same", f"{url}/a", f"{url}/b", "--json"))
-    assert far["answer"] == near["answer"]
+    assert far["answer"] == answer
     assert figures(run("same", net, f"{url}/a", "--json"))["answer"] == "identical bytes"
     figures(run("reparam", f"{url}/a", "--seed", 3, "--out", tmp_path / "b", "--json"))
     for file in sorted((home / "b").iterdir()):
         assert file.read_bytes() == (tmp_path / "b" / file.name).read_bytes(), file.name
     given = (f"{url}/g.safetensors", f"{url}/a")
     figures(run("apply", *given, "--out", tmp_path / "c", "--json"))
-    figures(run("apply", home / "g.safetensors", net, "--out", tmp_path / "d", "--json"))
-    assert equal(tmp_path / "c", tmp_path / "d")
+    assert equal(tmp_path / "c", home / "d")
 
 
 def test_questions_of_kinship_and_gguf_behind_a_url(
@@ -143,6 +162,12 @@ def test_a_series_behind_a_url_is_in_natural_order(
     assert "step-1000" in run("audit", place(home)).out
 
 
+@pytest.fixture(scope="module")
+def net(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Only to be read."""
+    return made.save(made.model("gpt2"), tmp_path_factory.mktemp("nets") / "net")
+
+
 READERS = {
     "inspect": ["URL"],
     "same": ["URL", "NET"],
@@ -175,9 +200,8 @@ READERS = {
     ],
 )
 def test_a_url_that_leads_nowhere_is_one_line(
-    command: str, url: str, says: str, run: Run, server: Server, tmp_path: Path
+    command: str, url: str, says: str, run: Run, server: Server, net: Path, tmp_path: Path
 ) -> None:
-    net = made.save(made.model("gpt2"), tmp_path / "net")
     values = {
         "URL": url.replace("SERVER", f"http://127.0.0.1:{server.server_port}"),
         "NET": str(net),

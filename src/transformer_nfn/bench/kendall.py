@@ -2,7 +2,6 @@
 
 import numpy as np
 from jaxtyping import Float32, Float64
-from scipy.stats import kendalltau  # type: ignore[import-untyped]
 
 
 def kendall_tau(predicted: Float64[np.ndarray, " n"], accuracy: Float64[np.ndarray, " n"]) -> float:
@@ -14,6 +13,8 @@ def kendall_tau(predicted: Float64[np.ndarray, " n"], accuracy: Float64[np.ndarr
     """
     if len(predicted) < 2:
         return 0.0
+    from scipy.stats import kendalltau  # type: ignore[import-untyped]  # takes a second
+
     tau = float(kendalltau(predicted, accuracy).statistic)
     return 0.0 if np.isnan(tau) else tau
 
@@ -94,8 +95,10 @@ def examples_behind(accuracy: Float64[np.ndarray, " n"], largest: int = 100_000)
         >>> examples_behind(np.array([0.25, 0.5, 0.1]))
         20
     """
-    for size in range(1, largest + 1):
-        scaled = accuracy * size
-        if np.abs(scaled - np.round(scaled)).max() < 1e-6:
-            return size
-    return None
+    sizes = np.arange(1, largest + 1)
+    for value in accuracy:  # each leaves few of the sizes, so that most are tried once
+        scaled = value * sizes
+        sizes = sizes[np.abs(scaled - np.round(scaled)) < 1e-6]
+        if not len(sizes):
+            return None
+    return int(sizes[0])

@@ -16,11 +16,6 @@ from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Int
-from scipy.sparse import coo_array  # type: ignore[import-untyped]
-from scipy.sparse.csgraph import (  # type: ignore[import-untyped]
-    connected_components,
-    minimum_spanning_tree,
-)
 
 from transformer_nfn.kinship.joining import Links
 
@@ -141,6 +136,10 @@ def thin(links: Links, rank: Int[np.ndarray, " n"]) -> Links:
     """
     if not len(links.first):
         return links
+    # Imported where it is needed: it takes half a second, and most commands need none of it.
+    from scipy.sparse import coo_array  # type: ignore[import-untyped]
+    from scipy.sparse.csgraph import minimum_spanning_tree  # type: ignore[import-untyped]
+
     low = np.minimum(rank[links.first], rank[links.second])
     high = np.maximum(rank[links.first], rank[links.second])
     order = np.lexsort((high, low, links.distance, ~links.copies))
@@ -155,6 +154,9 @@ def thin(links: Links, rank: Int[np.ndarray, " n"]) -> Links:
 
 def _trees(count: int, first: np.ndarray, second: np.ndarray) -> Int[np.ndarray, " n"]:
     """The number of the tree that each is in; of at least one."""
+    from scipy.sparse import coo_array
+    from scipy.sparse.csgraph import connected_components
+
     graph = coo_array((np.ones(len(first)), (first, second)), shape=(count, count))
     found: np.ndarray = connected_components(graph, directed=False)[1]
     return found

@@ -31,6 +31,10 @@ def test_every_image_is_in_one_part() -> None:
     dealt = torch.cat([p.pixels for p in (task.train, task.validation, task.test)])  # type: ignore[misc]
     images = torch.from_numpy(load_digits().images).float() / 8 - 1
     assert torch.equal(_sorted(dealt), _sorted(images))
+    labels = torch.cat([p.labels for p in (task.train, task.validation, task.test)])
+    with_label = torch.cat([dealt.flatten(1), labels.unsqueeze(1)], 1)
+    known = torch.cat([images.flatten(1), torch.from_numpy(load_digits().target).unsqueeze(1)], 1)
+    assert torch.equal(_sorted(with_label), _sorted(known))
 
 
 def _sorted(images: torch.Tensor) -> torch.Tensor:

@@ -4,13 +4,13 @@ from collections.abc import Iterator
 from functools import partial
 
 import torch
-from scipy.optimize import linear_sum_assignment  # type: ignore[import-untyped]
 from torch import Tensor
 
 from transformer_nfn.checkpoints import Checkpoint
 from transformer_nfn.identity.causes.changed import with_blocks
 from transformer_nfn.identity.causes.mistakes import Mistake
 from transformer_nfn.identity.elements.acting import canonical_block
+from transformer_nfn.identity.matching.assignment import linear_sum_assignment
 from transformer_nfn.space import Attention, WeightBatch
 
 

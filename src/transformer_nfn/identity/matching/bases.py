@@ -2,10 +2,10 @@
 
 import torch
 from jaxtyping import Float
-from scipy.optimize import linear_sum_assignment  # type: ignore[import-untyped]
 from torch import Tensor
 
 from transformer_nfn.identity.comparing.basis import Basis, known_basis
+from transformer_nfn.identity.matching.assignment import linear_sum_assignment
 from transformer_nfn.space import StreamKind
 
 

@@ -6,11 +6,11 @@ that Q Kᵀ and V O agree, given distinct Q Kᵀ of full rank.
 
 import torch
 from jaxtyping import Float, Int
-from scipy.optimize import linear_sum_assignment  # type: ignore[import-untyped]
 from torch import Tensor
 
 from transformer_nfn.identity.comparing.heads import Heads, form_distances
 from transformer_nfn.identity.comparing.units import as_complex
+from transformer_nfn.identity.matching.assignment import linear_sum_assignment
 
 
 def match_heads(

@@ -2,9 +2,9 @@
 
 import torch
 from jaxtyping import Float, Int
-from scipy.optimize import linear_sum_assignment  # type: ignore[import-untyped]
-from scipy.spatial import cKDTree  # type: ignore[import-untyped]
 from torch import Tensor
+
+from transformer_nfn.identity.matching.assignment import linear_sum_assignment
 
 #: Numbers to which each neuron is projected for the search of its partner.
 _SHADOW = 12
@@ -26,6 +26,8 @@ def match_neurons(ours: Float[Tensor, "a p"], theirs: Float[Tensor, "a p"]) -> I
     same = torch.arange(count)
     if count == 0 or _close(ours, theirs).all():
         return same
+    from scipy.spatial import cKDTree  # type: ignore[import-untyped]  # takes a while
+
     seed = torch.Generator().manual_seed(0)
     look = torch.randn(ours.shape[1], _SHADOW, generator=seed, dtype=ours.dtype)
     _, found = cKDTree((ours @ look).numpy()).query((theirs @ look).numpy())

@@ -177,6 +177,7 @@ def drawn_png(width: float, height: float, draw: Callable[[Any], None]) -> bytes
     """
     try:
         from matplotlib import rc_context
+        from matplotlib.backends.backend_agg import FigureCanvasAgg
         from matplotlib.figure import Figure
         from PIL import Image  # comes with matplotlib
     except ImportError as error:
@@ -184,9 +185,10 @@ def drawn_png(width: float, height: float, draw: Callable[[Any], None]) -> bytes
     with rc_context(STYLE):
         figure = Figure(figsize=(width, height), dpi=DPI, layout="constrained")
         draw(figure)
-        drawn = io.BytesIO()
-        figure.savefig(drawn, format="png")
+        canvas: Any = FigureCanvasAgg(figure)
+        canvas.draw()  # once: `savefig` would draw it twice, and write a larger file to be read
+        drawn = Image.fromarray(np.asarray(canvas.buffer_rgba()))
     picture = io.BytesIO()
-    few = Image.open(drawn).convert("RGB").quantize(256, dither=Image.Dither.NONE)
+    few = drawn.convert("RGB").quantize(256, dither=Image.Dither.NONE)
     few.save(picture, format="png", optimize=True)  # a third of the size, and looks the same
     return picture.getvalue()
