@@ -1,3 +1,5 @@
+from pathlib import Path
+
 import pytest
 import torch
 
@@ -45,3 +47,10 @@ def test_the_split_is_the_same_for_everybody() -> None:
     task = load_task("digits")
     assert task.train.labels[:10].tolist() == [2, 7, 4, 7, 6, 3, 1, 8, 7, 7]
     assert task.test.labels[:10].tolist() == [3, 2, 2, 2, 9, 3, 4, 6, 9, 6]
+
+
+def test_scikit_learn_is_asked_where_its_file_is_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    known = load_task("digits")
+    monkeypatch.setattr(Path, "is_file", lambda _: False)
+    again = load_task("digits")
+    assert again.digest == known.digest

@@ -37,7 +37,8 @@ def digits_task(patch: int = 2) -> Task:
 def _table() -> Float64[np.ndarray, "m 65"]:
     """What `sklearn.datasets.load_digits` reads: 64 pixels and the label of each image.
 
-    Its file is read here: to import scikit-learn takes longer than all else that a worker needs.
+    Its file is read here, where it is: to import scikit-learn takes longer than all else that a
+    worker needs.
 
     Raises:
         ModuleNotFoundError: If scikit-learn is not installed.
@@ -46,5 +47,10 @@ def _table() -> Float64[np.ndarray, "m 65"]:
     if package is None or package.origin is None:
         raise ModuleNotFoundError("scikit-learn is not installed", name="sklearn")
     file = Path(package.origin).parent / "datasets" / "data" / "digits.csv.gz"
-    table: np.ndarray = np.loadtxt(file, delimiter=",")
+    if file.is_file():
+        table: np.ndarray = np.loadtxt(file, delimiter=",")
+    else:  # another version keeps it elsewhere
+        from sklearn.datasets import load_digits  # type: ignore[import-untyped]
+
+        table = np.column_stack(load_digits(return_X_y=True))
     return table
