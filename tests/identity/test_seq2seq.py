@@ -243,9 +243,8 @@ def test_what_was_derived_and_stored_comes_before_the_word(tmp_path: Path) -> No
     with Checkpoint(ours) as a, Checkpoint(theirs) as b, Checkpoint(other_word) as c:
         assert same(a, b, seed=0).answer.value == "different"
         assert same(a, c, seed=0).answer.value == "identical bytes"
-    gated = stated(
-        make("t5", tmp_path / "d", **one), feed_forward_proj="gated-relu", is_gated_act=None
-    )
+    made = make("t5", tmp_path / "d", **one)
+    gated = stated(made, feed_forward_proj="gated-relu", is_gated_act=None)
     with pytest.raises(CheckpointError, match="is_gated_act"), Checkpoint(gated):
         pass
 
