@@ -74,6 +74,8 @@ def forked(do: Callable[[], None], folder: str | Path, env: Mapping[str, str]) -
 def _ended(do: Callable[[], None], folder: str | Path, env: Mapping[str, str]) -> NoReturn:
     """The whole life of a fork: nothing of what its parent was about to do is done twice."""
     code = 1
+    sys.stdout = open(1, "w", encoding="utf-8", closefd=False)  # whatever its parent has there
+    sys.stderr = open(2, "w", encoding="utf-8", closefd=False)
     try:
         os.chdir(folder)
         os.environ.update(env)
