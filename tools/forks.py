@@ -74,6 +74,9 @@ def forked(do: Callable[[], None], folder: str | Path, env: Mapping[str, str]) -
 def _ended(do: Callable[[], None], folder: str | Path, env: Mapping[str, str]) -> NoReturn:
     """The whole life of a fork: nothing of what its parent was about to do is done twice."""
     code = 1
+    # Whatever its parent has there.
+    sys.stdout = open(1, "w", encoding="utf-8", closefd=False)  # noqa: SIM115
+    sys.stderr = open(2, "w", encoding="utf-8", closefd=False)  # noqa: SIM115
     try:
         os.chdir(folder)
         os.environ.update(env)

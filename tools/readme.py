@@ -28,9 +28,11 @@ from itertools import pairwise
 from pathlib import Path
 from typing import NamedTuple
 
-from forks import Ended, forked, prepare, run_python, run_tnfn
-
 ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT))
+
+from tools.forks import Ended, forked, prepare, run_python, run_tnfn  # noqa: E402
+
 FENCE = re.compile(r"^```(\w*)[^\n]*\n(.*?)^```[ \t]*$", re.MULTILINE | re.DOTALL)
 #: What most commands import, beside our own package.
 IMPORTED = ("pandas", "pyarrow.parquet", "safetensors.torch", "scipy.optimize")

@@ -1,10 +1,12 @@
 """What runs the tutorials sees when one of them is wrong."""
 
+from functools import partial
 from pathlib import Path
 
 import pytest
 
-from tools.readme import PAGES, ROOT, Example, Page, complaint, examples, session
+from tools.forks import run_python, run_tnfn
+from tools.readme import PAGES, ROOT, Example, Page, command, complaint, examples, session
 
 SESSION = """$ tnfn same a b
 answer   different
@@ -17,17 +19,32 @@ $ tnfn inspect a
 
 def test_a_session_is_its_calls_with_codes_and_lines_without_digits() -> None:
     first, second = session(7, SESSION)
-    assert first == Example(7, ["bash", "-c", "tnfn same a b"], None, ("answer   different",), 3)
-    assert (second.command[2], second.lines, second.code) == ("tnfn inspect a", (), 0)
+    assert first[2:] == (None, ("answer   different",), 3)
+    assert (first.line, second.lines, second.code) == (7, (), 0)
+    for example, words in ((first, ["same", "a", "b"]), (second, ["inspect", "a"])):
+        (call,) = example.calls
+        assert isinstance(call, partial)
+        assert (call.func, call.args) == (run_tnfn, (words,))
+
+
+def test_a_line_for_the_shell_is_no_call() -> None:
+    with pytest.raises(AssertionError, match="not only a call"):
+        command("tnfn inspect a | head")
+
+
+def says(code: str) -> tuple[partial[None], ...]:
+    return (partial(run_python, code),)
 
 
 @pytest.mark.parametrize(
     ("example", "wrong"),
     [
-        (Example(1, ["bash", "-c", "echo one  two; exit 3"], None, ("one two",), 3), None),
-        (Example(1, ["bash", "-c", "echo one; exit 3"], None, (), 0), "exit code 3, not 0"),
-        (Example(1, ["bash", "-c", "echo one"], None, ("two",)), "not printed: two"),
-        (Example(1, ["bash", "-c", "echo one"], "two\n"), "+one"),
+        (Example(1, says("print('one  two'); exit(3)"), None, ("one two",), 3), None),
+        (Example(1, says("print('one'); exit(3)"), None, (), 0), "exit code 3, not 0"),
+        (Example(1, says("print('one')"), None, ("two",)), "not printed: two"),
+        (Example(1, says("print('one')"), "two\n"), "+one"),
+        (Example(1, (*says("exit(3)"), *says("print('one')")), None, ("one",), 0), "exit code 3"),
+        (Example(1, says("import warnings; warnings.warn('bad')")), "UserWarning: bad"),
     ],
 )
 def test_what_is_not_as_shown_is_said(example: Example, wrong: str | None, tmp_path: Path) -> None:
