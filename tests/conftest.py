@@ -2,6 +2,7 @@ import gc
 import os
 from collections.abc import Iterator
 from functools import cache
+from typing import Any
 
 import fsspec
 import pytest
@@ -49,10 +50,17 @@ def no_waiting_for_the_disk() -> Iterator[None]:
 @pytest.fixture(autouse=True, scope="session")
 def commands_are_made_once() -> Iterator[None]:
     """typer makes all commands anew for each call, which is a third of the time of most."""
-    made = cache(get_command)
+
+    @cache
+    def made(app: typer.Typer, detection: str | None) -> Any:
+        return get_command(app)  # whether it detects the shell is settled here
+
+    def command(app: typer.Typer) -> Any:
+        return made(app, os.environ.get("_TYPER_COMPLETE_TEST_DISABLE_SHELL_DETECTION"))
+
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(typer.main, "get_command", made)
-        patch.setattr(typer.testing, "_get_command", made)
+        patch.setattr(typer.main, "get_command", command)
+        patch.setattr(typer.testing, "_get_command", command)
         yield
 
 

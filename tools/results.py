@@ -93,6 +93,8 @@ def run(command: list[str], until: float | None) -> int:
     if left is not None and left <= 0:
         return OUT_OF_TIME
     print(f"\n== {shlex.join(command)}", flush=True)
+    # In the background of a shell an interrupt is ignored, by all that is started from here too.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     # A group of its own: the interrupt has to reach what it has started.
     with subprocess.Popen(command, start_new_session=True) as process:
         try:

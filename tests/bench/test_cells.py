@@ -262,7 +262,7 @@ def test_the_cells_of_each_experiment(zoo_folder):
     assert count("main") == 5 * len(USABLE)
     assert len(main_models()) == len(USABLE) + 4 == 22
     assert count("components", splits=[0]) == 7
-    assert count("channels", splits=[0, 1]) == 8
+    assert count("channels", splits=[0, 1]) == 16
     assert count("ranks", splits=[0, 1]) == 10
     assert count("augmentation", splits=[0], models=["nfn", "mlp"]) == 6
     assert count("thresholds", splits=[0], models=["mlp"]) == 3

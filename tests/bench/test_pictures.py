@@ -129,8 +129,8 @@ def test_a_model_may_be_missing_for_some_bounds() -> None:
     checked(augmentation(bounds))
 
 
-def test_all_models_of_the_registry_can_be_drawn_together() -> None:
-    whole = comparison(list(MODELS), splits=1)
+def test_all_models_of_the_main_table_can_be_drawn_together() -> None:
+    whole = comparison(list(main_models()), splits=1)
     for name in ("robustness", "by_threshold"):
         checked(PICTURES[name](whole))
 
