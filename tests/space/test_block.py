@@ -1,9 +1,13 @@
+from dataclasses import replace
+
 import pytest
+import torch
 
 from transformer_nfn.space import (
     BLOCKS,
     GLOSSARY,
     PAPER,
+    RESIDUAL,
     Block,
     DeclarationError,
     declare,
@@ -74,3 +78,16 @@ def test_an_axis_indexed_by_an_indexed_axis_names_both() -> None:
     axes = {**AXES, "m": permuted("heads", per="h"), "u": linear("D_k", per="m")}
     with pytest.raises(DeclarationError, match="itself per 'h'; name these before it"):
         declare("deep", axes, TENSORS, QK)
+
+
+def test_what_a_new_block_says_of_its_tensors_can_be_compiled():
+    """A cached property that is not worked out yet takes a lock, which torch.compile refuses."""
+    block = replace(RESIDUAL)
+
+    def count(weights: torch.Tensor) -> torch.Tensor:
+        said = (block.readers, block.writers, block.gains, block.shifted, block.units)
+        return weights * sum(map(len, (*said, block.attentions)))
+
+    torch.compiler.reset()
+    compiled = torch.compile(count, backend="eager", fullgraph=True)
+    assert torch.equal(compiled(torch.ones(2)), count(torch.ones(2)))

@@ -82,6 +82,10 @@ class Block:
     def __post_init__(self) -> None:
         # Now and as text, since every layer asks whether weights are of its block.
         object.__setattr__(self, "_tables", repr(self.tables()))
+        # What functions of tensors ask for is worked out now: before Python 3.12 a cached property
+        # takes a lock at first, which torch.compile cannot trace.
+        for name in ("readers", "writers", "attentions", "gains", "shifted", "units"):
+            getattr(self, name)
 
     def labels(self, name: str) -> tuple[Index, ...]:
         """The axes of a tensor or of a product."""
