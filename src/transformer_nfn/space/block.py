@@ -6,6 +6,7 @@ from functools import cached_property, partial
 from types import MappingProxyType
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from transformer_nfn.space.axes import RESERVED, Axis, Index, Kind, parse_indices
@@ -83,9 +84,10 @@ class Block:
         # Now and as text, since every layer asks whether weights are of its block.
         object.__setattr__(self, "_tables", repr(self.tables()))
         # What functions of tensors ask for is worked out now: before Python 3.12 a cached property
-        # takes a lock at first, which torch.compile cannot trace.
-        for name in ("readers", "writers", "attentions", "gains", "shifted", "units"):
-            getattr(self, name)
+        # takes a lock at first, which torch.compile cannot trace, in those functions nor here.
+        if not torch.compiler.is_compiling():
+            for name in ("readers", "writers", "attentions", "gains", "shifted", "units"):
+                getattr(self, name)
 
     def labels(self, name: str) -> tuple[Index, ...]:
         """The axes of a tensor or of a product."""
