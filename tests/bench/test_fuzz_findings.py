@@ -16,7 +16,7 @@ from benchmarks.safety.fuzzing.models import cell_seeds
 from benchmarks.safety.fuzzing.mutate import unpack
 from transformer_nfn.bench import BenchError, write_report
 from transformer_nfn.bench.models.guard import Guard
-from transformer_nfn.bench.models.kernel import KernelRegression
+from transformer_nfn.bench.models.regression.kernel import KernelRegression
 from transformer_nfn.bench.protocol.computing import finished_cells
 from transformer_nfn.bench.protocol.splits import stored_splits
 from transformer_nfn.zoo.dataset import Zoo

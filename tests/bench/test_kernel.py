@@ -6,7 +6,7 @@ from safetensors.numpy import load_file, save_file
 
 from transformer_nfn.bench import kendall_tau
 from transformer_nfn.bench.errors import BenchError
-from transformer_nfn.bench.models.kernel import KernelRegression
+from transformer_nfn.bench.models.regression.kernel import KernelRegression
 
 
 def made_up(count: int, seed: int) -> tuple[np.ndarray, np.ndarray]:

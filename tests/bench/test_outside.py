@@ -30,7 +30,7 @@ from transformer_nfn.bench import (
     standing,
     write_report,
 )
-from transformer_nfn.bench.models.registry import TIERS
+from transformer_nfn.bench.models.kind import TIERS
 from transformer_nfn.bench.protocol.computing import finished_cells
 from transformer_nfn.bench.protocol.loading import divide
 from transformer_nfn.cli.commands.benchoutside import score

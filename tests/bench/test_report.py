@@ -6,7 +6,8 @@ import pytest
 
 from tests.bench.test_scores import CELLS, NOISE, commit, everything, fake
 from transformer_nfn.bench.errors import BenchError
-from transformer_nfn.bench.models.registry import MODELS, TIERS, main_models
+from transformer_nfn.bench.models.kind import TIERS
+from transformer_nfn.bench.models.registry import MODELS, main_models
 from transformer_nfn.bench.protocol.computing import Finished
 from transformer_nfn.bench.report.front import front_page
 from transformer_nfn.bench.report.notes import filled

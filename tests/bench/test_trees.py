@@ -9,10 +9,15 @@ from scipy.stats import kendalltau
 from tests.bench.small import SHAPE, WORD_VECTORS, small_examples, three_parts
 from transformer_nfn.bench.errors import BenchError
 from transformer_nfn.bench.examples import Examples
-from transformer_nfn.bench.models import forest as forest_module
-from transformer_nfn.bench.models.forest import from_sklearn
 from transformer_nfn.bench.models.predictor import Predictor, Step
-from transformer_nfn.bench.models.trees import PRESETS, Library, TreePredictor, TreeSettings
+from transformer_nfn.bench.models.regression import forest as forest_module
+from transformer_nfn.bench.models.regression.forest import from_sklearn
+from transformer_nfn.bench.models.regression.trees import (
+    PRESETS,
+    Library,
+    TreePredictor,
+    TreeSettings,
+)
 
 pytest.importorskip("xgboost")
 pytest.importorskip("lightgbm")
@@ -118,7 +123,7 @@ def test_arrays_split_as_the_library_does_on_ties(library: str) -> None:
     random = np.random.default_rng(0)
     rows = random.integers(-2, 3, size=(400, 3)).astype(np.float32)
     target = rows[:, 0] * rows[:, 1] + rows[:, 2] + random.normal(0, 0.1, 400)
-    from transformer_nfn.bench.models import trees
+    from transformer_nfn.bench.models.regression import trees
 
     fit = {"lightgbm": trees._lightgbm, "xgboost": trees._xgboost}[library]
     grown, predicted = fit(trees.TreeData(rows, target, rows, target), QUICK, 0)
@@ -267,7 +272,7 @@ def test_weights_that_are_not_finite_are_refused(
 def test_a_library_whose_trees_are_read_wrongly_is_noticed(
     parts: tuple[Examples, Examples, Examples], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from transformer_nfn.bench.models import trees
+    from transformer_nfn.bench.models.regression import trees
 
     monkeypatch.setattr(
         trees,

@@ -20,11 +20,11 @@ from benchmarks.safety.fuzzing.mutate import (
 from tests.bench.small import SHAPE, small_examples, three_parts
 from transformer_nfn.bench import BenchError, load_predictor
 from transformer_nfn.bench.examples import Divided
-from transformer_nfn.bench.models.forest import Forest
-from transformer_nfn.bench.models.kernel import KernelRegression
 from transformer_nfn.bench.models.predictor import Predictor
-from transformer_nfn.bench.models.readers import Readers
 from transformer_nfn.bench.models.registry import MODELS, model_named
+from transformer_nfn.bench.models.regression.forest import Forest
+from transformer_nfn.bench.models.regression.kernel import KernelRegression
+from transformer_nfn.bench.models.regression.readers import Readers
 from transformer_nfn.bench.models.saved import save_predictor
 from transformer_nfn.bench.protocol.computing import finished_cells
 from transformer_nfn.models import (

@@ -6,18 +6,17 @@ Nothing here imports XGBoost, LightGBM, scikit-learn or matplotlib before it is 
 from transformer_nfn.bench.errors import BenchError, LeakError
 from transformer_nfn.bench.examples import Divided, Examples
 from transformer_nfn.bench.kendall import kendall_tau
+from transformer_nfn.bench.models.kind import TIERS, Kind
 from transformer_nfn.bench.models.neural import Fitting, NeuralPredictor
 from transformer_nfn.bench.models.predictor import Predictor, Step
 from transformer_nfn.bench.models.registry import (
     MODELS,
-    TIERS,
-    Kind,
     load_installed,
     main_models,
     register_predictor,
 )
+from transformer_nfn.bench.models.regression.trees import TreePredictor
 from transformer_nfn.bench.models.saved import load_predictor, named_folder, saved_names
-from transformer_nfn.bench.models.trees import TreePredictor
 from transformer_nfn.bench.protocol.cell import Cell
 from transformer_nfn.bench.protocol.computing import Finished, finished_cells, fit_and_save
 from transformer_nfn.bench.protocol.experiments import experiment_cells

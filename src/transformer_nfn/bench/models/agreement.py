@@ -17,7 +17,7 @@ from transformer_nfn.bench.examples import Examples
 from transformer_nfn.bench.kendall import kendall_tau
 from transformer_nfn.bench.models.features.kinds import FEATURES
 from transformer_nfn.bench.models.predictor import Step, Watch
-from transformer_nfn.bench.models.readers import Readers
+from transformer_nfn.bench.models.regression.readers import Readers
 from transformer_nfn.jobs import one_thread
 from transformer_nfn.models import AgreementConfig, AgreementProbes, load_model, save_model
 from transformer_nfn.space import NetBatch

@@ -10,8 +10,8 @@ from transformer_nfn.bench.examples import Examples
 from transformer_nfn.bench.kendall import kendall_tau
 from transformer_nfn.bench.models.features.kinds import FEATURES
 from transformer_nfn.bench.models.predictor import Step, Watch
-from transformer_nfn.bench.models.readers import Readers
-from transformer_nfn.bench.models.trees import PRESETS, TreeSettings
+from transformer_nfn.bench.models.regression.readers import Readers
+from transformer_nfn.bench.models.regression.trees import PRESETS, TreeSettings
 
 
 class FeaturePredictor:

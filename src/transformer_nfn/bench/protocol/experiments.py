@@ -4,7 +4,8 @@ from collections.abc import Sequence
 from typing import Any, Literal
 
 from transformer_nfn.bench.errors import BenchError
-from transformer_nfn.bench.models.registry import MODELS, Kind, main_models
+from transformer_nfn.bench.models.kind import Kind
+from transformer_nfn.bench.models.registry import MODELS, main_models
 from transformer_nfn.bench.protocol.cell import Cell
 from transformer_nfn.bench.protocol.heldout import kinds_there
 from transformer_nfn.bench.protocol.loading import (

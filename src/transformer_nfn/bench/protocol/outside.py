@@ -21,7 +21,8 @@ from jaxtyping import Float64
 from transformer_nfn.bench.errors import BenchError
 from transformer_nfn.bench.examples import Examples
 from transformer_nfn.bench.kendall import kendall_tau
-from transformer_nfn.bench.models.registry import Tier, check_new_name, find_model
+from transformer_nfn.bench.models.kind import Tier
+from transformer_nfn.bench.models.registry import check_new_name, find_model
 from transformer_nfn.bench.protocol.cell import VERSION, Cell
 from transformer_nfn.bench.protocol.computing import (
     RECORD,

@@ -10,7 +10,7 @@ from transformer_nfn.bench.examples import Divided
 from transformer_nfn.bench.models.agreement import AgreementPredictor
 from transformer_nfn.bench.models.neural import NeuralPredictor
 from transformer_nfn.bench.models.registry import model_named
-from transformer_nfn.bench.models.trees import TreePredictor
+from transformer_nfn.bench.models.regression.trees import TreePredictor
 from transformer_nfn.bench.protocol.cell import Cell
 from transformer_nfn.bench.protocol.computing import finished_cells, prepared
 from transformer_nfn.bench.protocol.cost import measured

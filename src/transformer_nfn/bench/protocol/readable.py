@@ -4,7 +4,8 @@ from collections.abc import Iterable
 
 from transformer_nfn.bench.errors import BenchError
 from transformer_nfn.bench.models.features.kinds import OPTIMIZERS
-from transformer_nfn.bench.models.registry import MODELS, Reads, main_models, model_named
+from transformer_nfn.bench.models.kind import Reads
+from transformer_nfn.bench.models.registry import MODELS, main_models, model_named
 from transformer_nfn.bench.protocol.cell import Cell
 from transformer_nfn.bench.protocol.loading import chosen_table
 from transformer_nfn.zoo import DataError, load_task

@@ -7,7 +7,7 @@ import pyarrow as pa  # type: ignore[import-untyped]
 from pydantic import BaseModel, ConfigDict, FiniteFloat, ValidationError
 
 from transformer_nfn.bench.errors import BenchError
-from transformer_nfn.bench.models.registry import Tier
+from transformer_nfn.bench.models.kind import Tier
 from transformer_nfn.bench.protocol.loading import Checkpoints, Track
 
 #: Columns of a cell that reports use, and whether they may be nothing but numbers.

@@ -5,7 +5,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from transformer_nfn.bench.errors import BenchError
-from transformer_nfn.bench.models.registry import MODELS, TIERS
+from transformer_nfn.bench.models.kind import TIERS
+from transformer_nfn.bench.models.registry import MODELS
 from transformer_nfn.bench.report.scores import Comparison
 from transformer_nfn.bench.report.tables import figure, in_tier, shown
 from transformer_nfn.bench.report.within import tau_within

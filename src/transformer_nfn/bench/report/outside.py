@@ -4,14 +4,8 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple, NoReturn
 
 from transformer_nfn.bench.errors import BenchError
-from transformer_nfn.bench.models.registry import (
-    MODELS,
-    TIERS,
-    Kind,
-    Tier,
-    main_models,
-    shown_beside,
-)
+from transformer_nfn.bench.models.kind import TIERS, Kind, Tier
+from transformer_nfn.bench.models.registry import MODELS, main_models, shown_beside
 from transformer_nfn.bench.protocol.computing import Finished
 from transformer_nfn.bench.protocol.record import changes_of
 from transformer_nfn.bench.report.scores import BySplit, Comparison, Interval, add_cell

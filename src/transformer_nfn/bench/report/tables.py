@@ -4,7 +4,8 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from transformer_nfn.bench.models.registry import MODELS, Tier
+from transformer_nfn.bench.models.kind import Tier
+from transformer_nfn.bench.models.registry import MODELS
 from transformer_nfn.bench.protocol.loading import Threshold
 from transformer_nfn.bench.report.published import (
     AUGMENTED_TABLE,

@@ -2,7 +2,8 @@
 
 from collections.abc import Sequence
 
-from transformer_nfn.bench.models.registry import MODELS, TIERS
+from transformer_nfn.bench.models.kind import TIERS
+from transformer_nfn.bench.models.registry import MODELS
 from transformer_nfn.bench.report.page import file_name
 from transformer_nfn.bench.report.scores import Comparison
 from transformer_nfn.bench.report.tables import figure, in_tier

@@ -5,7 +5,8 @@ from typing import Any
 
 import numpy as np
 
-from transformer_nfn.bench.models.registry import TIERS, model_named
+from transformer_nfn.bench.models.kind import TIERS
+from transformer_nfn.bench.models.registry import model_named
 from transformer_nfn.bench.report.pictures.style import (
     GREY,
     SMALL,

@@ -7,9 +7,9 @@ import numpy as np
 from jaxtyping import Float32, Float64
 
 from transformer_nfn.bench.errors import BenchError
-from transformer_nfn.bench.models.forest import Forest
-from transformer_nfn.bench.models.kernel import KernelRegression
-from transformer_nfn.bench.models.trees import PRESETS, TreeData, TreeSettings, grow
+from transformer_nfn.bench.models.regression.forest import Forest
+from transformer_nfn.bench.models.regression.kernel import KernelRegression
+from transformer_nfn.bench.models.regression.trees import PRESETS, TreeData, TreeSettings, grow
 
 _LOGIT = 0.005  # accuracies are cut off here before the logit
 _TREES, _KERNEL = "trees.safetensors", "kernel.safetensors"

@@ -12,13 +12,13 @@ from transformer_nfn.bench.errors import BenchError
 from transformer_nfn.bench.examples import Examples
 from transformer_nfn.bench.kendall import kendall_tau
 from transformer_nfn.bench.models.features.kinds import FEATURES
-from transformer_nfn.bench.models.forest import (
+from transformer_nfn.bench.models.predictor import Step, Watch
+from transformer_nfn.bench.models.regression.forest import (
     Forest,
     from_lightgbm,
     from_sklearn,
     from_xgboost,
 )
-from transformer_nfn.bench.models.predictor import Step, Watch
 
 Library = Literal["xgboost", "lightgbm", "forest"]
 

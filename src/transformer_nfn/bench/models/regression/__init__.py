@@ -1,0 +1,1 @@
+"""Regression on rows of features: trees, a kernel, and both together."""
