@@ -163,6 +163,11 @@ def check_sizes(
         if stated is None:
             continue
         if isinstance(of, str):
+            if of not in sizes:
+                raise CheckpointError(
+                    f"the table says that {key} is the size {of!r:.40}; sizes are "
+                    f"{', '.join(sizes)}"
+                )
             actual = sizes[of]
         else:
             tensor = next((n for n in (name(of[0]), of[0]) if n in files), None)

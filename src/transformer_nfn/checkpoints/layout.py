@@ -10,7 +10,7 @@ from torch import Tensor
 
 from transformer_nfn.checkpoints.family import Matrix
 from transformer_nfn.checkpoints.files.tensors import TensorFiles
-from transformer_nfn.space import BlockSpec, Index, WeightBatch
+from transformer_nfn.space import Block, BlockSpec, Index, WeightBatch
 
 #: What rounding does to a sum of about 1 in float32, as a standard deviation.
 _SUM = torch.finfo(torch.float32).eps / 12**0.5
@@ -226,6 +226,20 @@ def bias_shape(spec: BlockSpec, matrix: Matrix, *, own: bool = True) -> tuple[in
         return (prod(spec.shape(matrix.bias_tensor)),)
     before, beside, after = Layout.of(matrix).without_stream().sizes(spec)
     return (prod(before) * sum(beside) * prod(after),)
+
+
+def stored_axes(matrix: Matrix) -> list[tuple[str, ...]]:
+    """The axes on disk of each of its tensors, in order."""
+    layout = Layout.of(matrix)
+    return [(*layout.before, *part, *layout.after) for part in layout.parts]
+
+
+def declared_axes(block: Block, tensor: str, matrix: Matrix) -> list[str]:
+    """The axes that a tensor of a matrix should have on disk, in any order."""
+    stored = {label for part in stored_axes(matrix) for label in part}
+    labels = _labels(block.tensors[tensor])
+    # A bias row may stand there as well, or be a tensor of its own.
+    return ["x" if label == "z" and "z" not in stored else label for label in labels]
 
 
 def _declared(spec: BlockSpec, tensor: str) -> tuple[str, ...]:

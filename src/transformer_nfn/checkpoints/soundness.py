@@ -8,6 +8,7 @@ from transformer_nfn.checkpoints.family import Family, Matrix
 from transformer_nfn.checkpoints.files.tensors import TensorFiles
 from transformer_nfn.checkpoints.layout import Layout, bias_shape, stored_names, weight_shape
 from transformer_nfn.checkpoints.settings.values import Settings
+from transformer_nfn.checkpoints.tables import block_of
 from transformer_nfn.space import (
     BlockSpec,
     ClassToken,
@@ -77,19 +78,22 @@ def read_spec(files: TensorFiles, family: Family, block: str, settings: Settings
         block: What stands before the names of the block whose shapes count.
         settings: Heads and their groups.
     """
-    first, last = family.matrices[0], family.matrices[-1]
-    output = next(matrix for matrix in family.matrices if matrix.tensors == ("O",))
+    declared = block_of(family, settings)
+    first = _matrix(family, "the queries Q", lambda matrix: "Q" in matrix.tensors)
+    output = _matrix(family, "O alone", lambda matrix: matrix.tensors == ("O",))
+    last = _matrix(
+        family, "neurons and the stream alone", lambda matrix: {"x", "a"} <= set(_axes(matrix))
+    )
     name = block + last.names(1)[0]
     shape = _shape(files, name)
     if len(shape) != 2:
         raise CheckpointError(f"{files.path}: {name} has shape {shape}, not 2 axes")
-    D, D_A = (shape[last.single.axes.split().index(label)] for label in "xa")
+    D, D_A = (shape[_axes(last).index(label)] for label in "xa")
     heads, groups = settings.heads, settings.groups
     if heads % groups:
         raise CheckpointError(f"{files.path}: {heads} heads are no multiple of {groups} groups")
     D_k, D_v = _head_sizes(files, block, (first, output), D, heads, groups)
     sizes = {"D": D, "D_k": D_k, "D_v": D_v, "D_A": D_A}
-    declared = family.block_of(settings)
     if "u" in declared.axes:
         sizes["experts"] = _count_experts(files, family, block, settings)
     if "j" in declared.axes:
@@ -102,6 +106,18 @@ def read_spec(files: TensorFiles, family: Family, block: str, settings: Settings
         return BlockSpec(declared, **sizes)
     except ValueError as error:
         raise CheckpointError(f"{files.path}: {error}") from None
+
+
+def _matrix(family: Family, what: str, fits: Callable[[Matrix], bool]) -> Matrix:
+    """The last matrix of a table that has something by which sizes are known."""
+    for matrix in reversed(family.matrices):
+        if fits(matrix):
+            return matrix
+    raise CheckpointError(f"the table {family.name!r:.60}: no matrix has {what}")
+
+
+def _axes(matrix: Matrix) -> list[str]:
+    return matrix.single.axes.split()
 
 
 def _count_experts(files: TensorFiles, family: Family, block: str, settings: Settings) -> int:

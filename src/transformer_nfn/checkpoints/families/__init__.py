@@ -13,6 +13,7 @@ from typing import Any
 
 from transformer_nfn.checkpoints.errors import CheckpointError, UnsupportedError
 from transformer_nfn.checkpoints.family import Family
+from transformer_nfn.checkpoints.tables import check_table
 
 #: Packages that bring a family of their own name it in this group of entry points.
 ENTRY_POINTS = "transformer_nfn.families"
@@ -58,6 +59,7 @@ def installed() -> tuple[Family, ...]:
             ) from error
         if not isinstance(family, Family):
             raise CheckpointError(f"{entry.value} of an installed package is no Family")
+        check_table(family)
         found.append(family)
     return tuple(found)
 
@@ -74,7 +76,7 @@ def load_family(path: str) -> Family:
         exec(compile(Path(path).read_text("utf-8"), path, "exec"), names)
         # A table may be made of one of ours, which is then imported beside it.
         found = [family for family in _tables(names) if family not in FAMILIES.values()]
-    except Exception as error:
+    except (Exception, SystemExit) as error:  # the exit code of a command is an answer
         raise CheckpointError(f"{path} cannot be run: {error!r:.200}") from None
     if len(found) != 1:
         some = ", ".join(family.name for family in found) or "none"
@@ -101,8 +103,10 @@ def recognise(
 
     Raises:
         UnsupportedError: If it is none we know.
+        CheckpointError: If it is not the one that was given, or that makes no sense.
     """
     if given is not None:
+        check_table(given)
         candidates = _fitting([given], names)
     else:
         candidates = _fitting(FAMILIES.values(), names) or _fitting(installed(), names)

@@ -51,6 +51,10 @@ class Half:
     multiplier: float = 1.0
     raw: bool = False
 
+    def __post_init__(self) -> None:
+        if self.norm not in ("layer", "rms"):
+            raise DeclarationError(f"the norm of a half is 'layer' or 'rms', not {self.norm!r:.60}")
+
     @property
     def centred(self) -> bool:
         """Whether the norm takes the mean of each token away."""
@@ -91,7 +95,7 @@ class Half:
             )
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise DeclarationError(f"{data!r:.200} is no half of a block: {error}") from None
-        if half.norm not in ("layer", "rms") or type(half.skip) is not bool:
+        if type(half.skip) is not bool:
             raise DeclarationError(f"{data!r:.200} is no half of a block")
         return half
 
