@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import pytest
 
 from transformer_nfn.space import GROUPED, PAPER, RESIDUAL, BlockSpec, DeclarationError
@@ -33,6 +35,10 @@ def test_equality_is_by_declaration_and_sizes() -> None:
     assert BlockSpec(PAPER, **SIZES) == BlockSpec(PAPER, **SIZES)
     assert hash(BlockSpec(PAPER, **SIZES)) == hash(BlockSpec(PAPER, **SIZES))
     assert BlockSpec(PAPER, **SIZES) != BlockSpec(RESIDUAL, **SIZES)
+    # Nothing is decided by a name.
+    assert BlockSpec(PAPER, **SIZES) == BlockSpec(replace(PAPER, name="ours"), **SIZES)
+    assert BlockSpec(PAPER, **SIZES) != BlockSpec(replace(RESIDUAL, name="paper"), **SIZES)
+    assert len({BlockSpec(PAPER, **SIZES), BlockSpec(replace(PAPER, name="ours"), **SIZES)}) == 1
     assert BlockSpec(PAPER, **SIZES) != BlockSpec(PAPER, **{**SIZES, "D": 8})
     assert repr(BlockSpec(PAPER, **SIZES)) == (
         "BlockSpec(paper, D=32, heads=2, D_k=16, D_v=16, D_A=64)"

@@ -81,8 +81,8 @@ class Block:
     _tables: str = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
-        # Now and as text, since every layer asks whether weights are of its block.
-        object.__setattr__(self, "_tables", repr(self.tables()))
+        # Now and as text, since every layer asks whether weights are of its block, of any name.
+        object.__setattr__(self, "_tables", repr({**self.tables(), "name": ""}))
         # What functions of tensors ask for is worked out now: before Python 3.12 a cached property
         # takes a lock at first, which torch.compile cannot trace, in those functions nor here.
         if not torch.compiler.is_compiling():
@@ -169,7 +169,7 @@ class Block:
         return plain and all(axis.kind in known for axis in self.axes.values())
 
     def tables(self) -> dict[str, Any]:
-        """Its name, axes, tensors and products as plain data: all that weights depend on."""
+        """Its name, and its axes, tensors and products, all that weights depend on: plain data."""
         return {
             "name": self.name,
             "axes": {
@@ -181,7 +181,10 @@ class Block:
         }
 
     def has_tables_of(self, other: "Block") -> bool:
-        """Whether weights of one are weights of the other: what is computed may still differ."""
+        """Whether weights of one are weights of the other, whatever both are called.
+
+        What is computed may still differ.
+        """
         return self is other or self._tables == other._tables
 
     def computes_as(self, other: "Block") -> bool:

@@ -94,7 +94,7 @@ class BlockSpec:
         )
 
     def __hash__(self) -> int:
-        return hash((self.block.name, tuple(self.sizes.items())))
+        return hash((*self.block.tensors, *self.sizes.items()))
 
     def __repr__(self) -> str:
         sizes = ", ".join(f"{symbol}={size}" for symbol, size in self.sizes.items())
