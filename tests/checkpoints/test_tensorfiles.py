@@ -238,7 +238,7 @@ def test_pickles_are_not_even_opened(name: str, tmp_path: Path) -> None:
 
 
 def test_a_folder_needs_one_file(tmp_path: Path) -> None:
-    refused(tmp_path, "has 0 .safetensors files")
+    refused(tmp_path, "is a folder without a .safetensors or .gguf file")
     save_file({"a": torch.zeros(1)}, tmp_path / "x.safetensors")
     with TensorFiles(tmp_path) as files:
         assert set(files) == {"a"}

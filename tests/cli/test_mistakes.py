@@ -124,3 +124,20 @@ def test_a_full_disk_is_one_line(
     assert (ended.code, ended.err.count("\n")) == (1, 1)
     assert "No space left on device" in ended.err
     assert not list((tmp_path / "out").glob("*.safetensors"))
+
+
+def test_names_that_are_none_are_shown(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert tnfn(capsys, "same", "", tmp_path).err == "error: '' does not exist\n"
+    for name in (".html", ""):
+        ended = tnfn(capsys, "same", tmp_path, tmp_path, "--html", name)
+        assert (ended.code, ended.out) == (1, "")
+        assert "is no name for a file; give one that ends in .html" in ended.err
+
+
+@pytest.mark.parametrize("more", ["--set n_head=3", "--config-second c.json", "--family f.py"])
+def test_options_that_a_table_of_units_does_not_read_are_refused(
+    more: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    ended = tnfn(capsys, "kin", tmp_path, tmp_path, "--units", "t.toml", *more.split())
+    assert (ended.code, ended.out) == (2, "")
+    assert "no settings are read with it" in ended.err

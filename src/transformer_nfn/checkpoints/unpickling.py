@@ -63,6 +63,8 @@ def _main(source: str, out: str, size: str, seconds: str) -> None:
     except MemoryError:
         sys.exit("it takes more memory than three times its size")
     except Exception as error:
+        if type(error).__name__ == "UnpicklingError":  # torch's advice is to run the file's code
+            sys.exit("it is no pickle, or holds more than tensors and plain containers of them")
         sys.exit(f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}")
     found = _inner(found)
     if not isinstance(found, dict) or not all(isinstance(name, str) for name in found):

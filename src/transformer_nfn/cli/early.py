@@ -21,7 +21,7 @@ def check_there(*paths: str | None) -> None:
     """
     for path in paths:
         if path is not None and _is_missing(path):
-            raise EarlyError(f"{path} does not exist")
+            raise EarlyError(f"{path or repr(path)} does not exist")
 
 
 def check_some_there(paths: Sequence[str]) -> None:
@@ -60,6 +60,8 @@ def check_writable(path: Path | None, kinds: tuple[str, ...]) -> None:
     """
     if path is None:
         return
+    if path.name in ("", *kinds):  # no name at all, or only an ending
+        raise EarlyError(f"{path} is no name for a file; give one that ends in {kinds[0]}")
     if path.suffix not in kinds:
         raise EarlyError(f"{path} should end in {' or '.join(kinds)}")
     if not path.absolute().parent.is_dir():

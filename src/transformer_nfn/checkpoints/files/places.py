@@ -95,6 +95,8 @@ def find_files(path: Place) -> tuple[list[Place], Place | None]:
                 f"{path} has no .safetensors file, only a pickle; make one of it with "
                 f"`tnfn convert {pickles[0]} --unpickle --out FOLDER`"
             )
+        if not found:
+            raise CheckpointError(f"{path} is a folder without a .safetensors or .gguf file")
         raise CheckpointError(
             f"{path} has {len(found)} .safetensors files, none of them {SINGLE}, and no {INDEX}; "
             f"name one"

@@ -97,6 +97,11 @@ def kin(
             raise typer.BadParameter(
                 "needs networks of a known family, not --units", param_hint="--disguised"
             )
+        if config_first or config_second or options or options_first or options_second or family:
+            raise typer.BadParameter(
+                "no settings are read with it; leave --family, --config-… and --set… out",
+                param_hint="--units",
+            )
         with open_files(first) as one, open_files(second) as two:
             found = kin_by_table(one, two, units)
             names = one.path.name, two.path.name
