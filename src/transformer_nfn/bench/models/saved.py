@@ -16,6 +16,8 @@ from transformer_nfn.zoo.dataset import AnyShape, NetShape
 
 _FILE = "predictor.json"
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
+#: Models that come with the package; one of the user's with the same name counts instead.
+_SHIPPED = Path(__file__).parent / "shipped"
 
 
 class Description(BaseModel):
@@ -105,7 +107,8 @@ def load_predictor(where: str | Path) -> SavedPredictor:
     """
     folder = Path(where)
     if not is_saved(folder) and _NAME.fullmatch(str(where)):
-        folder = named_folder(str(where))
+        places = (named_folder(str(where)), _SHIPPED / str(where))
+        folder = next(filter(is_saved, places), folder)
     path = folder / _FILE
     if not path.is_file():
         names = saved_names()
@@ -125,9 +128,9 @@ def load_predictor(where: str | Path) -> SavedPredictor:
 
 
 def saved_names() -> list[str]:
-    """The models that are kept by name."""
-    home = models_folder()
-    return sorted(path.parent.name for path in home.glob(f"*/{_FILE}"))
+    """The models that are kept by name, and those that come with the package."""
+    found = (path for home in (models_folder(), _SHIPPED) for path in home.glob(f"*/{_FILE}"))
+    return sorted({path.parent.name for path in found})
 
 
 def model_card(described: Description) -> str:

@@ -140,7 +140,7 @@ def published_row(state: Mapping[str, Tensor], shape: NetShape) -> Float[Tensor,
     Raises:
         StoreError: If keys, shapes, dtypes or positions are not those of such a net.
     """
-    if shape.block != PAPER.name:
+    if not shape.spec.block.has_tables_of(PAPER):
         raise StoreError(f"the published nets are of the block {PAPER.name!r}, not {shape.block!r}")
     wanted = {name: _published(name, dims) for name, (_, dims) in shape.stored.items()}
     sizes = dict(wanted.values())
