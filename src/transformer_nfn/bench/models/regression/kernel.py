@@ -4,7 +4,7 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 
 import numpy as np
-from jaxtyping import Float, Float64
+from jaxtyping import Float, Float32, Float64
 from safetensors import SafetensorError
 from safetensors.numpy import load_file, save
 
@@ -26,14 +26,14 @@ class KernelRegression:
     Attributes:
         mean: Of the features, after `_squashed`.
         deviation: Of the same.
-        rows: The standardised training rows.
+        rows: The standardised training rows, in float32: nearly all of a saved model are these.
         weights: Of each of them.
         figures: The offset, and the inverse squared width divided by the number of features.
     """
 
     mean: Float64[np.ndarray, " f"]
     deviation: Float64[np.ndarray, " f"]
-    rows: Float64[np.ndarray, "n f"]
+    rows: Float32[np.ndarray, "n f"]
     weights: Float64[np.ndarray, " n"]
     figures: Float64[np.ndarray, " 2"]
 
@@ -48,6 +48,8 @@ class KernelRegression:
         squashed = _squashed(rows)
         mean, deviation = squashed.mean(0), squashed.std(0) + 1e-6
         known, asked = (_standardised(each, mean, deviation) for each in (rows, held_out))
+        kept = known.astype(np.float32)
+        known = kept.astype(np.float64)
         offset = float(target.mean())
         between, across = _squared_distances(known, known), _squared_distances(asked, known)
         best, chosen = -2.0, (np.zeros(len(rows)), 0.0)
@@ -60,7 +62,7 @@ class KernelRegression:
                 tau = kendall_tau(kernel @ weights, held_out_target)
                 if tau > best:
                     best, chosen = tau, (weights, scale)
-        return KernelRegression(mean, deviation, known, chosen[0], np.array([offset, chosen[1]]))
+        return KernelRegression(mean, deviation, kept, chosen[0], np.array([offset, chosen[1]]))
 
     def predict(self, rows: Float[np.ndarray, "n f"]) -> Float64[np.ndarray, " n"]:
         """The target of each row.
@@ -71,7 +73,7 @@ class KernelRegression:
         if rows.shape[1] != len(self.mean):
             raise BenchError(f"the kernel wants {len(self.mean)} features, got {rows.shape[1]}")
         asked = _standardised(rows, self.mean, self.deviation)
-        kernel = np.exp(-self.figures[1] * _squared_distances(asked, self.rows))
+        kernel = np.exp(-self.figures[1] * _squared_distances(asked, self.rows.astype(np.float64)))
         predicted: np.ndarray = kernel @ self.weights + self.figures[0]
         return predicted
 
@@ -106,8 +108,9 @@ class KernelRegression:
         }
         for name, shape in shapes.items():
             array = arrays[name]
-            if array.shape != shape or array.dtype != np.float64 or not np.isfinite(array).all():
-                raise BenchError(f"{path}: {name} should be {shape}, finite, in float64")
+            dtype = np.dtype(np.float32 if name == "rows" else np.float64)
+            if array.shape != shape or array.dtype != dtype or not np.isfinite(array).all():
+                raise BenchError(f"{path}: {name} should be {shape}, finite, in {dtype}")
         return KernelRegression(**arrays)
 
 
