@@ -20,6 +20,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
+from transformer_nfn.bench.models.registry import main_models
+
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = ROOT / "docs" / "results"
 OUT_OF_TIME = 3
@@ -54,6 +56,17 @@ ZOOS = (
 )
 #: The neural models, fitted three times in two splits.
 NEURAL = "nfn,nfn-authors,mlp,statnn,tokens,heads,probes,probegen"
+#: What takes longest is fitted to two of the five splits only.
+COSTLY = (
+    "nfn-authors",
+    "tokens",
+    "probes",
+    "probegen",
+    "agreement",
+    "agreement-noise",
+    "agreement-invariants",
+)
+OTHERS = ",".join(model for model in main_models() if model not in COSTLY)
 #: Besides the main table: the experiment, on which zoos, and what else is said.
 EXPERIMENTS: tuple[tuple[str, tuple[str, ...], str], ...] = (
     ("main", ("mnist-small", "mnist-small-shared"), f"--models {NEURAL} --seeds 3 --splits 2"),
@@ -79,7 +92,8 @@ def commands(zoos: Path, at_most: int | None, ray: bool) -> Iterator[list[str]]:
         if zoo is TUNING:
             fits = [str(ROOT / "tools" / "fits.py"), str(zoos / TUNING.folder)]
             yield [sys.executable, *fits, "--out", str(PAGES / "fits.json")]
-    asked = [("main", (zoo.folder,), "") for zoo in ZOOS]
+    often = ("--splits 2", f"--splits 5 --models {OTHERS}")
+    asked = [("main", (zoo.folder,), how) for zoo in ZOOS for how in often]
     for experiment, folders, more in [*asked, *EXPERIMENTS]:
         named = [part for folder in folders for part in ("--zoo", str(zoos / folder))]
         run = ["bench", "run", *named, "--out", out, "--experiment", experiment, "--no-report"]

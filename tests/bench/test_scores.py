@@ -9,6 +9,7 @@ from transformer_nfn.bench.kendall import kendall_tau, resampled_counts, tau_of_
 from transformer_nfn.bench.models.registry import MODELS
 from transformer_nfn.bench.protocol.computing import SEEN, Finished
 from transformer_nfn.bench.protocol.loading import Threshold
+from transformer_nfn.bench.report.page import run_commands
 from transformer_nfn.bench.report.results import results_json
 from transformer_nfn.bench.report.scores import LEAST_GROUPS, Comparison, comparisons
 from transformer_nfn.bench.report.tables import differences_table, main_table
@@ -203,10 +204,53 @@ def test_an_order_is_claimed_only_where_the_difference_shows_it():
 
 def test_no_order_is_claimed_from_a_handful_of_runs():
     few = of_two(3, 0.02, 5.0)
-    assert few.test_groups == 15 < LEAST_GROUPS
+    assert few.test_groups(few.splits) == 15 < LEAST_GROUPS
     assert few.difference("forest", "nfn").low > 0  # which bootstraps of few runs are quick to say
     assert few.order("forest", "nfn") == "not told apart"
     assert "ahead" not in differences_table(few)
+
+
+def uneven() -> list[Finished]:
+    """Five splits of one model; of the other two, one of them with three seeds."""
+    noise = {"forest": 0.1, "nfn": 0.5}
+    found = [("forest", split, 0) for split in range(5)]
+    found += [("nfn", split, seed) for split, seed in ((0, 0), (0, 1), (0, 2), (1, 0))]
+    return [fake(model, split, noise[model], seed=seed) for model, split, seed in found]
+
+
+def test_a_costly_model_may_have_fewer_splits():
+    (comparison,) = comparisons(uneven(), ["forest", "nfn"], uneven=True)
+    (even,) = comparisons(uneven(), ["forest", "nfn"])
+    assert (even.splits, even.every_split) == ([0, 1], [0, 1])
+    assert (comparison.splits, comparison.every_split) == ([0, 1], [0, 1, 2, 3, 4])
+    assert len(comparison.by_split("forest")) == 5
+    assert comparison.tau("nfn") == even.tau("nfn")
+    assert comparison.tau("forest").mean == np.mean(comparison.by_split("forest"))
+    assert comparison.tau("forest") != even.tau("forest")
+    # What is said of two is of the splits that both have.
+    assert comparison.difference("forest", "nfn") == even.difference("forest", "nfn")
+    assert (comparison.test_groups([0, 1]), comparison.test_groups(range(5))) == (80, 200)
+    assert comparison.pooled("nfn")[0].shape == (160,)
+    assert comparison.pooled("forest")[0].shape == (400,)
+    assert "| Transformer-NFN (2 splits) |" in differences_table(comparison)
+    assert "splits)" not in differences_table(even)
+
+
+def test_an_order_is_claimed_by_the_configurations_that_both_have_seen():
+    cells = [fake("forest", split, 0.02, runs=15) for split in range(3)]
+    both = [*cells, fake("nfn", 0, 5.0, runs=15)]
+    (comparison,) = comparisons(both, ["forest", "nfn"], uneven=True)
+    assert comparison.test_groups(comparison.every_split) > LEAST_GROUPS
+    assert comparison.order("forest", "nfn") == "not told apart"
+
+
+def test_commands_say_how_often_each_model_was_fitted():
+    (comparison,) = comparisons(uneven(), ["forest", "nfn"], uneven=True)
+    assert run_commands("zoo", comparison, "out") == [
+        "tnfn bench run --zoo zoo --splits 5 --models forest --out out",
+        "tnfn bench run --zoo zoo --splits 2 --models nfn --out out",
+        "tnfn bench run --zoo zoo --splits 1 --seeds 3 --models nfn --out out",
+    ]
 
 
 def told_apart(splits: int, runs: int, times: int = 100) -> float:
@@ -316,7 +360,7 @@ def test_intervals_are_over_configurations_not_over_runs():
         tau = comparison.tau("mlp")
         assert tau.low < tau.mean < tau.high
         widths.append(tau.high - tau.low)
-        assert comparison.test_groups == 3 * 40 // alike
+        assert comparison.test_groups(comparison.splits) == 3 * 40 // alike
     assert widths[1] > 1.5 * widths[0]
 
 

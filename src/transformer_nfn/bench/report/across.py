@@ -56,7 +56,7 @@ def transfers(cells: Sequence[Finished], models: Sequence[str]) -> list[Transfer
     for key, by_model in sorted(found.items(), key=lambda item: str(item[0])):
         zoo, track, test_zoo, test_track = key[:4]
         ordered = {model: by_model[model] for model in models if model in by_model}
-        whole = Comparison(f"{zoo} → {test_zoo}", track, ordered)
+        whole = Comparison(f"{zoo} → {test_zoo}", track, ordered).evened()
         if whole.splits:
             result.append(
                 Transfer(

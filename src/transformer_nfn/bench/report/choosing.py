@@ -54,7 +54,7 @@ def shown_cells(out: str | Path) -> tuple[list[Finished], str]:
 def _with_all_splits(cells: list[Finished]) -> tuple[list[Finished], dict[str, list[int]]]:
     """Without predictions from outside that lack a split which all others have.
 
-    Tables show the splits that every model has: one file would cut them down to one split for all.
+    Some tables show the splits that every model has: one file would cut them down to one split.
 
     Returns:
         The cells that are left, and the missing splits of each model that was left out.

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from transformer_nfn.bench.report import pictures
-from transformer_nfn.bench.report.page import Page, run_command
+from transformer_nfn.bench.report.page import Page, run_commands
 from transformer_nfn.bench.report.scores import LEAST_GROUPS, Comparison
 from transformer_nfn.bench.report.tiers import overview_table, tier_sentences
 
@@ -26,6 +26,7 @@ def front_page(
             _INTRODUCTION,
             page.picture("tracks.png", "τ of all models by tier", pictures.tracks(comparisons)),
             overview_table(comparisons),
+            *([_FEWER] if any(one.splits != one.every_split for one in comparisons) else []),
             "## Who is first",
             "\n".join(f"- {sentence}" for sentence in tier_sentences(comparisons)),
             _CLAIMS,
@@ -45,7 +46,8 @@ def _commands(page: Page, comparisons: Sequence[Comparison]) -> str:
     alike: dict[str, list[str]] = {}
     for comparison in comparisons:
         folder = comparison.record["folder"]
-        alike.setdefault(run_command("ZOOS", comparison, page.out), []).append(folder)
+        for command in run_commands("ZOOS", comparison, page.out):
+            alike.setdefault(command, []).append(folder)
     lines = [
         command.replace("ZOOS", " --zoo ".join(dict.fromkeys(folders)))
         for command, folders in alike.items()
@@ -61,6 +63,8 @@ The figure is Kendall's τ on unseen runs: 1 is a perfect order, 0 is chance. A 
 are given; its first is bold. "Independent" is a seed for each run, "shared" one start for all, as
 in the paper. The noise ceiling is τ of a perfect predictor. Each column's page has intervals, costs
 and the command that builds its zoo."""
+
+_FEWER = """In brackets: of how many splits, where others have more."""
 
 _CLAIMS = f""""Ahead": the 95 % interval of the paired difference excludes 0, from {LEAST_GROUPS}
 configurations on."""

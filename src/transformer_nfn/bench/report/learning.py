@@ -122,7 +122,7 @@ def learnings(cells: Sequence[Finished], models: Sequence[str]) -> list[Learning
 def _over_sizes(key: tuple[Any, ...], by_size: dict[int, BySplit]) -> Comparison:
     zoo, track, _, runs, _ = key
     cells = {str(size): by_size[size] for size in sorted(by_size)}
-    return Comparison(named_zoo(zoo, runs), track, cells)
+    return Comparison(named_zoo(zoo, runs), track, cells).evened()
 
 
 def learning_table(learning: Learning) -> str:

@@ -47,9 +47,7 @@ class Page:
             named = models
             if experiment == "main" and set(comparison.models) - set(main_models()):
                 named = comparison.models
-            lines.append(
-                run_command(record["folder"], comparison, self.out, experiment, models=named)
-            )
+            lines += run_commands(record["folder"], comparison, self.out, experiment, models=named)
         outside = [model for model in comparison.models if _is_outside(comparison, model)]
         own = [model for model in comparison.models if _is_own(model) and model not in outside]
         if own:
@@ -67,15 +65,15 @@ def build_command(record: dict[str, Any]) -> str:
     return _build(record["zoo"], record["zoo_runs"], record["track"], record["folder"])
 
 
-def run_command(
+def run_commands(
     zoo: str,
     comparison: Comparison,
     out: str,
     experiment: str = "main",
     *,
     models: Sequence[str] | None = None,
-) -> str:
-    """What computes the cells of a comparison.
+) -> list[str]:
+    """What computes the cells of a comparison: one command where all models were fitted as often.
 
     Args:
         zoo: The zoo's folder.
@@ -85,10 +83,7 @@ def run_command(
         models: Which models to name; none if they are the experiment's own.
     """
     record = comparison.record
-    options = f" --splits {len(comparison.splits)}"
-    seeds = max(len(comparison.seeds(m, s)) for m in comparison.models for s in comparison.splits)
-    if seeds > 1:
-        options += f" --seeds {seeds}"
+    options = ""
     if record["runs"] is not None:
         options += f" --runs {record['runs']}"
     if record["checkpoints"] != "epochs":
@@ -97,9 +92,28 @@ def run_command(
         options += f" --experiment {experiment}"
     if record.get("test_zoo") is not None:
         options += f" --test-zoo {record['test_folder']}"
-    if models is not None:
-        options += f" --models {','.join(one for one in models if not _is_own(one))}"
-    return f"tnfn bench run --zoo {zoo}{options} --out {out}"
+    lines = []
+    for (splits, seeds), fitted in _how_often(comparison).items():
+        often = f" --splits {splits}" + f" --seeds {seeds}" * (seeds > 1)
+        named = fitted if len(fitted) < len(comparison.models) else models
+        said = [] if named is None else [one for one in named if not _is_own(one)]
+        chosen = f" --models {','.join(said)}" if said else ""
+        lines.append(f"tnfn bench run --zoo {zoo}{often}{options}{chosen} --out {out}")
+    return lines
+
+
+def _how_often(comparison: Comparison) -> dict[tuple[int, int], list[str]]:
+    """Models by numbers of splits and seeds: five splits, and two of them with three seeds."""
+    found: dict[tuple[int, int], list[str]] = {}
+    if not set(comparison.models) <= set(MODELS):  # sizes of a curve, each fitted as often
+        fits = [len(comparison.seeds(m, s)) for m in comparison.models for s in comparison.splits]
+        return {(len(comparison.splits), min(fits)): comparison.models}
+    for model in comparison.models:
+        seeds = [len(comparison.seeds(model, split)) for split in comparison.splits_of(model)]
+        for most in sorted(set(seeds)):
+            splits = sum(count >= most for count in seeds)
+            found.setdefault((splits, most), []).append(model)
+    return dict(sorted(found.items(), key=lambda item: (item[0][1], -item[0][0])))
 
 
 def _is_own(model: str) -> bool:

@@ -26,10 +26,10 @@ _COSTS = (
 
 def _results(cells: list[Finished]) -> dict[str, Any]:
     records = []
-    for comparison in comparisons(cells, main_models()):
+    for comparison in comparisons(cells, main_models(), uneven=True):
         for model in comparison.models:
             for bound in comparison.thresholds:
-                for split in comparison.splits:
+                for split in comparison.splits_of(model):
                     taus = comparison.by_seed(model, split, bound)
                     moved: list[float | None] = [None] * len(taus)
                     if comparison.has_moved(model):

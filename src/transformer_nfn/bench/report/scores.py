@@ -46,7 +46,10 @@ class Interval(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Comparison:
-    """Models tested on the same rows: one zoo, one way to prepare it, the same splits for all.
+    """Models tested on the same rows: one zoo, one way to prepare it.
+
+    A costly model may have been fitted to fewer splits than others: its figures are of its own
+    splits, and two models are compared in the splits that both have.
 
     Attributes:
         zoo: The zoo's name.
@@ -60,10 +63,10 @@ class Comparison:
 
     def __post_init__(self) -> None:
         """Check that all models were tested on the same rows."""
-        for split in self.splits:
+        for split in self.every_split:
             first: tuple[str, list[tuple[str, str]]] | None = None
             for model, by_split in self.cells.items():
-                for cell in by_split[split].values():
+                for cell in by_split.get(split, {}).values():
                     columns = [
                         cell.table.column(one).to_pylist() for one in ("run_id", "checkpoint")
                     ]
@@ -92,13 +95,23 @@ class Comparison:
         return sorted(set.intersection(*(set(cells) for cells in self.cells.values())))
 
     @cached_property
+    def every_split(self) -> list[int]:
+        """The splits that some model has."""
+        return sorted(set().union(*self.cells.values()))
+
+    def splits_of(self, *models: str) -> list[int]:
+        """The splits that a model has, or that all of several have."""
+        return sorted(set.intersection(*(set(self.cells[model]) for model in models)))
+
+    @cached_property
     def thresholds(self) -> list[Threshold]:
         """Quantiles of the zoo's accuracies and the paper's thresholds; see `data.thresholds`."""
         return [Threshold(name, accuracy) for name, accuracy in self.record["thresholds"]]
 
     def first_cell(self, split: int) -> Finished:
         """A cell of a split, for what is the same in all of them: the rows tested."""
-        return next(iter(next(iter(self.cells.values()))[split].values()))
+        having = next(by_split for by_split in self.cells.values() if split in by_split)
+        return next(iter(having[split].values()))
 
     def accuracy(self, split: int) -> np.ndarray:
         """The accuracies of a split's test rows, or what else was asked of them."""
@@ -115,11 +128,23 @@ class Comparison:
         return [by_seed[seed].column(column) for seed in self.seeds(model, split)]
 
     def by_split(
-        self, model: str, threshold: Threshold = NONE, column: str = "predicted"
+        self,
+        model: str,
+        threshold: Threshold = NONE,
+        column: str = "predicted",
+        splits: Sequence[int] | None = None,
     ) -> list[float]:
-        """τ on the test rows of each split that reach a threshold; the mean over seeds."""
+        """τ on the test rows of each split that reach a threshold; the mean over seeds.
+
+        Args:
+            model: Its name.
+            threshold: The lowest accuracy of the rows that count.
+            column: What was predicted, or "moved": the same after a random group element.
+            splits: Which of them; all that the model has if None.
+        """
         return [
-            float(np.mean(self.by_seed(model, split, threshold, column))) for split in self.splits
+            float(np.mean(self.by_seed(model, split, threshold, column)))
+            for split in splits or self.splits_of(model)
         ]
 
     def by_seed(
@@ -133,19 +158,23 @@ class Comparison:
             for predicted in self.predicted(model, split, column)
         ]
 
-    def _draws(self, model: str, threshold: Threshold, column: str) -> np.ndarray:
+    def _draws(
+        self, model: str, threshold: Threshold, column: str, splits: Sequence[int]
+    ) -> np.ndarray:
         """The mean over splits in each of the resamples; the same resamples for all models."""
         key = (model, threshold, column)
         if key not in self._resampled:
-            self._resampled[key] = self.split_draws(model, threshold, column).mean(axis=0)
-        return self._resampled[key]
+            self._resampled[key] = self.split_draws(model, threshold, column)
+        places = [self.splits_of(model).index(split) for split in splits]
+        mean: np.ndarray = self._resampled[key][places].mean(axis=0)
+        return mean
 
     def split_draws(
         self, model: str, threshold: Threshold = NONE, column: str = "predicted"
     ) -> np.ndarray:
         """τ of each split in each of the resamples: other configurations, other seeds."""
         draws = []
-        for split in self.splits:
+        for split in self.splits_of(model):
             accuracy, twins = self.accuracy(split), self.twins(split)
             kept = accuracy >= threshold.accuracy
             counts = resampled_counts(twins, DRAWS, self.generator(split))[:, kept]
@@ -173,9 +202,9 @@ class Comparison:
     def _one_test_set(self) -> bool:
         tested = {
             tuple(self.first_cell(split).table.column("run_id").to_pylist())
-            for split in self.splits
+            for split in self.every_split
         }
-        return len(tested) == 1 < len(self.splits)
+        return len(tested) == 1 < len(self.every_split)
 
     @cached_property
     def _resampled(self) -> dict[tuple[str, Threshold, str], np.ndarray]:
@@ -184,32 +213,39 @@ class Comparison:
     def tau(self, model: str, threshold: Threshold = NONE, column: str = "predicted") -> Interval:
         """Mean over splits with its interval; column "moved" is after a random group element."""
         mean = float(np.mean(self.by_split(model, threshold, column)))
-        return interval_of(mean, self._draws(model, threshold, column))
+        return interval_of(mean, self._draws(model, threshold, column, self.splits_of(model)))
 
     def difference(self, model: str, other: str, threshold: Threshold = NONE) -> Interval:
-        """By how much a model is ahead of another, on the same resamples."""
-        mine, its = (np.mean(self.by_split(one, threshold)) for one in (model, other))
-        draws = self._draws(model, threshold, "predicted") - self._draws(
-            other, threshold, "predicted"
-        )
-        return interval_of(float(mine - its), draws)
+        """By how much a model is ahead of another, on the same resamples of the same splits."""
+        both, pair = self.splits_of(model, other), (model, other)
+        mine, its = (np.mean(self.by_split(one, threshold, splits=both)) for one in pair)
+        drawn, its_drawn = (self._draws(one, threshold, "predicted", both) for one in pair)
+        return interval_of(float(mine - its), drawn - its_drawn)
 
-    @cached_property
-    def test_groups(self) -> int:
-        """How many groups of near-twins were tested, in all splits together."""
-        tested = [self.first_cell(s).table.column("twins").to_pylist() for s in self.splits]
+    def test_groups(self, splits: Sequence[int]) -> int:
+        """How many groups of near-twins were tested, in some splits together."""
+        tested = [self.first_cell(split).table.column("twins").to_pylist() for split in splits]
         return len(set().union(*tested))
 
     def order(self, model: str, other: str) -> Literal["ahead", "behind", "not told apart"]:
         """What may be said of two models: an order only where what was tested shows it."""
         gap = self.difference(model, other)
-        if not gap.excludes_zero or self.test_groups < LEAST_GROUPS:
+        few = self.test_groups(self.splits_of(model, other)) < LEAST_GROUPS
+        if not gap.excludes_zero or few:
             return "not told apart"
         return "ahead" if gap.mean > 0 else "behind"
 
+    def evened(self) -> "Comparison":
+        """The same with the splits only that every model has."""
+        cells = {
+            model: {split: by_split[split] for split in self.splits}
+            for model, by_split in self.cells.items()
+        }
+        return Comparison(self.zoo, self.track, cells) if self.splits else self
+
     def has_moved(self, model: str) -> bool:
         """Whether a model was also tested after a random group element."""
-        cells = [cell for split in self.splits for cell in self.cells[model][split].values()]
+        cells = [cell for by_seed in self.cells[model].values() for cell in by_seed.values()]
         return all("moved" in cell.table.column_names for cell in cells)
 
     def change_under_group(self, model: str) -> tuple[float, float]:
@@ -228,25 +264,26 @@ class Comparison:
         if size is None:
             return None
         generator = np.random.default_rng(_SEED)
-        tests = [self.accuracy(split) for split in self.splits]
+        tests = [self.accuracy(split) for split in self.every_split]
         kept = [test[test >= threshold.accuracy] for test in tests]
         return float(np.mean([tau_ceiling(test, size, generator) for test in kept]))
 
     @cached_property
     def examples_behind(self) -> int | None:
         """How many examples accuracies were measured on, if they tell."""
-        return examples_behind(np.concatenate([self.accuracy(s) for s in self.splits]))
+        return examples_behind(np.concatenate([self.accuracy(s) for s in self.every_split]))
 
     def pooled(self, model: str) -> tuple[np.ndarray, np.ndarray]:
-        """Predicted, with the first seed, and true accuracy of all test rows of all splits."""
+        """Predicted, with the first seed, and true accuracy of all test rows of its splits."""
+        splits = self.splits_of(model)
         return (
-            np.concatenate([self.predicted(model, split)[0] for split in self.splits]),
-            np.concatenate([self.accuracy(split) for split in self.splits]),
+            np.concatenate([self.predicted(model, split)[0] for split in splits]),
+            np.concatenate([self.accuracy(split) for split in splits]),
         )
 
     def mean_of(self, model: str, field: str) -> float | None:
         """The mean of a figure over splits and seeds; None where it was not measured."""
-        cells = [cell for split in self.splits for cell in self.cells[model][split].values()]
+        cells = [cell for by_seed in self.cells[model].values() for cell in by_seed.values()]
         values = [cell.record[field] for cell in cells]
         return None if any(value is None for value in values) else float(np.mean(values))
 
@@ -282,6 +319,7 @@ def comparisons(
     splits: Sequence[int] | None = None,
     question: str = "accuracy",
     held_out: str | None = None,
+    uneven: bool = False,
 ) -> list[Comparison]:
     """One comparison for each zoo that has these models.
 
@@ -295,6 +333,7 @@ def comparisons(
         splits: Only these splits; all if None.
         question: Only cells that were asked this.
         held_out: Only cells tested on runs of this kind, which were not learned from.
+        uneven: Keep the splits that only some of the models have.
     """
     asked = {"augment": augment, "threshold": threshold, "question": question}
     changes = changes_of({**asked, "held_out": held_out})
@@ -308,7 +347,8 @@ def comparisons(
     result = []
     for (zoo, track, _, runs), by_model in sorted(found.items(), key=lambda item: str(item[0])):
         ordered = {model: by_model[model] for model in models if model in by_model}
-        result.append(Comparison(named_zoo(zoo, runs), track, ordered))
+        comparison = Comparison(named_zoo(zoo, runs), track, ordered)
+        result.append(comparison if uneven else comparison.evened())
     return result
 
 

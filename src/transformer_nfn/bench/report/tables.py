@@ -27,6 +27,13 @@ def shown(interval: Interval) -> str:
     return f"{interval.mean:.3f} [{interval.low:.2f}, {interval.high:.2f}]"
 
 
+def titled(comparison: Comparison, model: str) -> str:
+    """A model's title, and how many splits it has if others have more."""
+    count = len(comparison.splits_of(model))
+    fewer = count < len(comparison.every_split)
+    return MODELS[model].title + f" ({count} split{'s' * (count > 1)})" * fewer
+
+
 def main_table(comparison: Comparison, task: str) -> str:
     """τ of each model at each threshold: the best bold, the second in italics."""
     bounds = comparison.thresholds
@@ -35,7 +42,7 @@ def main_table(comparison: Comparison, task: str) -> str:
     published = any(published_tau(task, model, "none") for model in comparison.models)
     rows = []
     for model in comparison.ranking():
-        cells = [MODELS[model].title]
+        cells = [titled(comparison, model)]
         for bound in bounds:
             text = shown(comparison.tau(model, bound))
             place = ranked[bound.name].index(model)
@@ -61,7 +68,7 @@ def differences_table(comparison: Comparison) -> str:
     control = "hyperparameters" if "hyperparameters" in comparison.models else None
     rows = []
     for model in comparison.ranking():
-        cells = [MODELS[model].title]
+        cells = [titled(comparison, model)]
         for other in (in_tier(comparison, MODELS[model].tier)[0], control):
             if other is not None:
                 same = model == other
@@ -81,14 +88,14 @@ def stress_table(comparison: Comparison) -> str:
     rows = []
     for model in comparison.ranking():
         if not comparison.has_moved(model):
-            title, before = MODELS[model].title, comparison.tau(model)
+            title, before = titled(comparison, model), comparison.tau(model)
             rows.append([title, f"{before.mean:.3f}", "", "", "", ""])
             continue
         mean, largest = comparison.change_under_group(model)
         before, after = comparison.tau(model), comparison.tau(model, column="moved")
         rows.append(
             [
-                MODELS[model].title,
+                titled(comparison, model),
                 f"{before.mean:.3f}",
                 f"{after.mean:.3f}",
                 f"{mean:+.4f}",
@@ -117,7 +124,7 @@ def cost_table(comparison: Comparison) -> str:
         fit = comparison.mean_of(model, "fit_seconds")
         rows.append(
             [
-                MODELS[model].title,
+                titled(comparison, model),
                 f"{comparison.tau(model).mean:.3f}",
                 "" if parameters is None else f"{parameters:,.0f}",
                 "" if fit is None else f"{fit:.1f}",
@@ -198,14 +205,13 @@ def augmentation_table(by_bound: Mapping[str, Comparison], task: str) -> str:
 def retrained_table(original: Comparison, by_threshold: Mapping[float, Comparison]) -> str:
     """τ of models trained once → trained again above each threshold, on the same test rows."""
     splits = next(iter(by_threshold.values())).splits
-    places = [original.splits.index(split) for split in splits]
     rows = []
     for model in original.models:
         cells = [MODELS[model].title]
         for accuracy, again in by_threshold.items():
-            once = original.by_split(model, Threshold("", accuracy))
+            once = original.by_split(model, Threshold("", accuracy), splits=splits)
             shown_again = figure(again.tau(model).mean if model in again.models else None)
-            cells.append(f"{np.mean([once[place] for place in places]):.3f} → {shown_again}")
+            cells.append(f"{np.mean(once):.3f} → {shown_again}")
         rows.append(cells)
     tested = [f"{one.mean_of(one.models[0], 'test_rows'):.0f}" for one in by_threshold.values()]
     rows.append(["test rows", *tested])

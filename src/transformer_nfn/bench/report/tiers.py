@@ -29,11 +29,18 @@ def overview_table(comparisons: Sequence[Comparison]) -> str:
         for model in models:
             cells = [MODELS[model].title + " (ours)" * _is_ours(model)]
             for comparison, ranking in zip(comparisons, ranked, strict=True):
-                text = figure(comparison.tau(model).mean) if model in ranking else ""
+                text = _mean(comparison, model) if model in ranking else ""
                 cells.append(f"**{text}**" if ranking[:1] == [model] else text)
             rows.append(cells)
     rows.append(["*noise ceiling*", *(figure(one.ceiling()) for one in comparisons)])
     return "\n".join(f"|{'|'.join(row)}|" for row in rows)  # no spaces: they are no words
+
+
+def _mean(comparison: Comparison, model: str) -> str:
+    """τ, and of how many splits if others have more."""
+    count = len(comparison.splits_of(model))
+    fewer = count < len(comparison.every_split)
+    return figure(comparison.tau(model).mean) + f" ({count})" * fewer
 
 
 def _linked(comparison: Comparison) -> str:

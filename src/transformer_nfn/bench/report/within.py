@@ -9,7 +9,6 @@ from typing import NamedTuple
 import numpy as np
 
 from transformer_nfn.bench.kendall import resampled_counts
-from transformer_nfn.bench.models.registry import MODELS
 from transformer_nfn.bench.report.scores import (
     DRAWS,
     Comparison,
@@ -17,7 +16,7 @@ from transformer_nfn.bench.report.scores import (
     interval_of,
     resampled_seeds,
 )
-from transformer_nfn.bench.report.tables import shown, table
+from transformer_nfn.bench.report.tables import shown, table, titled
 
 #: Times that accuracies are measured again for the noise ceiling.
 _MEASURED = 20
@@ -61,7 +60,7 @@ def tau_within(comparison: Comparison, model: str) -> Interval | None:
     several.
     """
     total, draws = np.zeros(3), np.zeros((DRAWS, 3))
-    for split in comparison.splits:
+    for split in comparison.splits_of(model):
         pairs = pairs_within(comparison, split)
         if not len(pairs.group):
             continue
@@ -80,7 +79,7 @@ def ceiling_within(comparison: Comparison) -> float | None:
     if examples is None:
         return None
     generator, total = np.random.default_rng(0), np.zeros(3)
-    for split in comparison.splits:
+    for split in comparison.every_split:
         pairs, accuracy = pairs_within(comparison, split), comparison.accuracy(split)
         for _ in range(_MEASURED):
             measured = generator.binomial(examples, accuracy) / examples
@@ -95,7 +94,7 @@ def within_table(comparison: Comparison) -> str | None:
     if not known:
         return None
     rows = [
-        [MODELS[model].title, shown(known[model]), f"{comparison.tau(model).mean:.3f}"]
+        [titled(comparison, model), shown(known[model]), f"{comparison.tau(model).mean:.3f}"]
         for model in sorted(known, key=lambda one: -known[one].mean)
     ]
     ceilings = (ceiling_within(comparison), comparison.ceiling())
@@ -105,7 +104,7 @@ def within_table(comparison: Comparison) -> str | None:
 
 def groups_within(comparison: Comparison) -> tuple[int, int]:
     """How many configurations, and how many pairs of rows, τ within is of."""
-    found = [pairs_within(comparison, split).group for split in comparison.splits]
+    found = [pairs_within(comparison, split).group for split in comparison.every_split]
     return sum(len(np.unique(group)) for group in found), sum(map(len, found))
 
 

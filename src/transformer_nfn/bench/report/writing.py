@@ -49,7 +49,7 @@ def _write(
     cells: list[Finished], left_out: str, out: str, home: Path, notes: str | Path | None
 ) -> list[Path]:
     whole = [cell for cell in cells if cell.record["runs"] is None]
-    found = comparisons(whole, main_models()) or comparisons(cells, main_models())
+    found = comparisons(whole or cells, main_models(), uneven=True)
     # Where cells failed, models may have no split in common.
     main = sorted((one for one in found if one.splits), key=shown_place)
     said = "" if notes is None else filled(read_notes(Path(notes)), main)

@@ -53,19 +53,30 @@ def _stress(page: Page, comparison: Comparison, file: str) -> list[str]:
 
 def _counted(comparison: Comparison) -> str:
     """How much was tested, and how often."""
-    tables_ = [comparison.first_cell(split).table for split in comparison.splits]
+    tables_ = [comparison.first_cell(split).table for split in comparison.every_split]
     rows = sum(map(len, tables_))
     runs = len(set().union(*(table.column("run").to_pylist() for table in tables_)))
     fits = {
         len(comparison.seeds(model, split))
         for model in comparison.models
-        for split in comparison.splits
+        for split in comparison.splits_of(model)
     }
     several = f"{min(fits)} to {max(fits)}" if len(fits) > 1 else f"{min(fits)}"
     fitted = "" if fits == {1} else f" Each model was fitted with {several} seeds in a split."
+    configurations = comparison.test_groups(comparison.every_split)
     return (
-        f"{len(comparison.splits)} splits, {rows:,} test rows of {runs:,} runs of "
-        f"{comparison.test_groups:,} configurations.{fitted}"
+        f"{len(comparison.every_split)} splits, {rows:,} test rows of {runs:,} runs of "
+        f"{configurations:,} configurations.{fitted}{_fewer(comparison)}"
+    )
+
+
+def _fewer(comparison: Comparison) -> str:
+    """What is said where some models were fitted to fewer splits."""
+    if comparison.splits == comparison.every_split:
+        return ""
+    return (
+        " Models with a number of splits behind their name were fitted to so many only, to keep "
+        "the cost down; two models are compared in the splits that both have."
     )
 
 
