@@ -44,11 +44,22 @@ def fit(url: str, model: str, fitting: Fitting) -> dict[str, Any]:
     }
 
 
+def in_order(fits: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The fits of candidates in their order, whichever was finished first: of ties the first."""
+    return [
+        one
+        for model in CHOSEN
+        for fitting in candidates(model)
+        for one in fits
+        if (one["model"], one["fitting"]) == (model, fitting.model_dump())
+    ]
+
+
 def best_of(fits: list[dict[str, Any]]) -> dict[str, tuple[float, float]]:
     """Rate and decay with the highest τ, of each model whose candidates are all there."""
     best = {}
     for model in CHOSEN:
-        mine = [one for one in fits if one["model"] == model]
+        mine = [one for one in in_order(fits) if one["model"] == model]
         if len(mine) == len(candidates(model)):
             fitting = max(mine, key=lambda one: one["tau_validation"])["fitting"]
             best[model] = (fitting["lr"], fitting["weight_decay"])
@@ -84,7 +95,7 @@ def main(arguments: list[str] | None = None) -> int:
         jobs = [pool.submit(fit, given.zoo, *one) for one in wanted]
         for job in track(as_completed(jobs), len(jobs), 0, "fits"):
             found.append(job.result())
-            text = json.dumps({**figures, "fits": found}, indent=1) + "\n"
+            text = json.dumps({**figures, "fits": in_order(found)}, indent=1) + "\n"
             given.out.write_text(text, encoding="utf-8")
     finally:
         pool.shutdown(cancel_futures=True)

@@ -43,7 +43,7 @@ class Source(NamedTuple):
 
 
 #: For choices that no table may see.
-TUNING = Source("mnist-tuning", 300)
+TUNING = Source("mnist-tuning", 192)
 #: Of the tables, those first that say most.
 ZOOS = (
     Source("digits-mini", 128),

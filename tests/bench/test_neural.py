@@ -292,6 +292,6 @@ def test_one_scale_for_each_tensor_is_learned_and_saved(tmp_path):
 def test_every_neural_model_has_the_same_candidates_and_is_one_of_them():
     for model in CHOSEN:
         tried = candidates(model)
-        assert len(tried) == 6
+        assert len(tried) == 12
         assert chosen(model) in tried
         assert MODELS[model].settings["fitting"] == chosen(model).model_dump()

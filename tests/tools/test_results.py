@@ -1,5 +1,6 @@
 """What makes the published figures: the commands, and how they are stopped and gone on with."""
 
+import json
 import signal
 import sys
 import time
@@ -66,6 +67,22 @@ def test_a_failure_ends_it(monkeypatch, tmp_path, code):
     monkeypatch.setattr(results, "commands", lambda *_: iter(made))
     assert results.main([str(tmp_path)]) == code
     assert (tmp_path / "second").exists() == (code == 0)
+
+
+def test_what_is_chosen_is_the_best_of_the_published_search():
+    published = json.loads((results.PAGES / "fits.json").read_text("utf-8"))["fits"]
+    assert fits.in_order(published) == published
+    assert len(published) == sum(len(candidates(model)) for model in CHOSEN)
+    assert fits.best_of(published) == CHOSEN
+
+
+def test_of_ties_the_first_candidate_is_chosen_whichever_was_finished_first():
+    alike = [
+        {"model": "nfn", "fitting": fitting.model_dump(), "tau_validation": 0.5}
+        for fitting in candidates("nfn")
+    ]
+    first = candidates("nfn")[0]
+    assert fits.best_of(alike[::-1]) == {"nfn": (first.lr, first.weight_decay)}
 
 
 def test_the_best_of_the_search_is_of_whole_searches_only():
