@@ -85,7 +85,8 @@ def predictor_seeds() -> list[bytes]:
         *(np.array(a) for a in ([0.5, 0, 0], [0.0, 1, 2])),
         np.array([0]),
     )
-    smooth = KernelRegression(np.zeros(10), np.ones(10), np.ones((2, 10)), np.ones(2), np.ones(2))
+    rows = np.ones((2, 10), dtype=np.float32)
+    smooth = KernelRegression(np.zeros(10), np.ones(10), rows, np.ones(2), np.ones(2))
     made._readers = Readers(grown, smooth)  # type: ignore[attr-defined]
     record = {"split": 0, "zoo": "z", "track": "shared", "train_rows": 1, "validation_rows": 1}
     record |= {"tau": 0.5, "tau_moved": 0.5, "parameters": None, "fit_seconds": 1.0, "fit_seed": 0}
@@ -100,7 +101,8 @@ def kernel(data: bytes) -> None:
 
 
 def kernel_seeds() -> list[bytes]:
-    arrays = [np.zeros(3), np.ones(3), np.ones((2, 3)), np.ones(2), np.ones(2)]
+    rows = np.ones((2, 3), dtype=np.float32)
+    arrays = [np.zeros(3), np.ones(3), rows, np.ones(2), np.ones(2)]
     KernelRegression(*arrays).save(Path("kernel.safetensors"))
     return [Path("kernel.safetensors").read_bytes()]
 
@@ -172,7 +174,7 @@ READERS = [
         (
             f"{BENCH}models.saved:load_predictor,is_saved",
             f"{BENCH}models.guard:load",
-            f"{BENCH}models.forest:load,check,_from_arrays",
+            f"{BENCH}models.regression.forest:load,check,_from_arrays",
         ),
         20_000,
         2**16,
@@ -183,7 +185,7 @@ READERS = [
         (BenchError,),
         kernel_seeds,
         safetensors,
-        (f"{BENCH}models.kernel:load",),
+        (f"{BENCH}models.regression.kernel:load",),
         20_000,
     ),
     Reader(
