@@ -3,27 +3,32 @@
     python tools/results.py ../zoos --hours 3       # again, to go on where it stopped
     python tools/results.py ../zoos --list          # only the commands, in their order
     python tools/results.py ../zoos --at-most 600   # smaller zoos
+    python tools/results.py ../zoos --only mnist-small,mnist-small-shared
 
 Every command resumes, so what is done is not done again; after the given hours the running one is
-interrupted, which keeps what it has finished. The exit code is 0 once everything is there, 3 if
-the time was not enough, else that of the command that failed.
+interrupted, which keeps what it has finished. Zoos may be on several machines: the predictions of
+those that are not here stay in docs/results, and are shown beside the new ones. The exit code is 0
+once everything is there, 3 if the time was not enough, else that of the command that failed.
 """
 
 import argparse
+import json
 import os
 import shlex
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+from transformer_nfn.bench.models.fittings import CHOSEN, candidates
 from transformer_nfn.bench.models.registry import main_models
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = ROOT / "docs" / "results"
+SEARCH = PAGES / "fits.json"
 OUT_OF_TIME = 3
 #: An interrupted command writes its state; so long it may take.
 GRACE = 120.0
@@ -80,25 +85,46 @@ EXPERIMENTS: tuple[tuple[str, tuple[str, ...], str], ...] = (
 )
 
 
-def commands(zoos: Path, at_most: int | None, ray: bool) -> Iterator[list[str]]:
-    """What is run, in this order."""
+def commands(
+    zoos: Path, at_most: int | None, ray: bool, only: Collection[str] = ()
+) -> Iterator[list[str]]:
+    """What is run, in this order: zoo by zoo, then what else is asked of them, then the pages."""
     parallel = ["--ray"] if ray else []
     tnfn = [sys.executable, "-m", "transformer_nfn"]
-    out = str(zoos / "bench")
-    for zoo in (TUNING, *ZOOS):
+    out, chosen = str(zoos / "bench"), [zoo for zoo in ZOOS if not only or zoo.folder in only]
+
+    def build(zoo: Source) -> list[str]:
         runs = zoo.runs if at_most is None else min(zoo.runs, at_most)
-        build = ["zoo", "build", zoo.recipe, "--out", str(zoos / zoo.folder), "--runs", str(runs)]
-        yield [*tnfn, *build, *(["--seeds", "shared"] if zoo.shared else []), *parallel]
-        if zoo is TUNING:
-            fits = [str(ROOT / "tools" / "fits.py"), str(zoos / TUNING.folder)]
-            yield [sys.executable, *fits, "--out", str(PAGES / "fits.json")]
-    often = ("--splits 2", f"--splits 5 --models {OTHERS}")
-    asked = [("main", (zoo.folder,), how) for zoo in ZOOS for how in often]
-    for experiment, folders, more in [*asked, *EXPERIMENTS]:
+        asked = ["zoo", "build", zoo.recipe, "--out", str(zoos / zoo.folder), "--runs", str(runs)]
+        return [*tnfn, *asked, *(["--seeds", "shared"] if zoo.shared else []), *parallel]
+
+    def bench(experiment: str, folders: Sequence[str], more: str) -> list[str]:
         named = [part for folder in folders for part in ("--zoo", str(zoos / folder))]
-        run = ["bench", "run", *named, "--out", out, "--experiment", experiment, "--no-report"]
-        yield [*tnfn, *run, *shlex.split(more), *parallel]
-    yield [*tnfn, "bench", "report", out, "--to", str(PAGES), "--notes", str(PAGES / "notes.md")]
+        asked = ["bench", "run", *named, "--out", out, "--experiment", experiment, "--no-report"]
+        return [*tnfn, *asked, *shlex.split(more), *parallel]
+
+    if not _is_searched():
+        yield build(TUNING)
+        fits = [str(ROOT / "tools" / "fits.py"), str(zoos / TUNING.folder)]
+        yield [sys.executable, *fits, "--out", str(SEARCH)]
+    for zoo in chosen:
+        yield build(zoo)
+        yield bench("main", [zoo.folder], "--splits 2")
+        yield bench("main", [zoo.folder], f"--splits 5 --models {OTHERS}")
+    there = {zoo.folder for zoo in chosen}
+    for experiment, folders, more in EXPERIMENTS:
+        if there.intersection(folders):
+            yield bench(experiment, [one for one in folders if one in there], more)
+    report = ["bench", "report", out, str(PAGES), "--to", str(PAGES)]
+    yield [*tnfn, *report, "--notes", str(PAGES / "notes.md")]
+
+
+def _is_searched() -> bool:
+    """Whether all candidates of all models were fitted, here or elsewhere."""
+    if not SEARCH.is_file():
+        return False
+    fits = json.loads(SEARCH.read_text("utf-8"))["fits"]
+    return len(fits) == sum(len(candidates(model)) for model in CHOSEN)
 
 
 def run(command: list[str], until: float | None) -> int:
@@ -133,11 +159,15 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("zoos", type=Path, help="folder of the zoos, and of the benchmark's cells")
     parser.add_argument("--hours", type=float, help="stop after so many")
     parser.add_argument("--at-most", type=int, help="runs of each zoo")
+    parser.add_argument("--only", default="", help="folders of these zoos, with commas between")
     parser.add_argument("--ray", action="store_true", help="on all cores of this machine")
     parser.add_argument("--list", action="store_true", help="only show the commands")
     given = parser.parse_args(arguments)
+    only = given.only.split(",") if given.only else []
+    if unknown := set(only) - {zoo.folder for zoo in ZOOS}:
+        parser.error(f"no zoo {', '.join(sorted(unknown))}: {', '.join(z.folder for z in ZOOS)}")
     until = None if given.hours is None else time.monotonic() + 3600 * given.hours
-    for command in commands(given.zoos.absolute(), given.at_most, given.ray):
+    for command in commands(given.zoos.absolute(), given.at_most, given.ray, only):
         if given.list:
             print(shlex.join(command))
             continue

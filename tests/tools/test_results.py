@@ -40,8 +40,48 @@ def test_the_zoo_of_choices_is_in_no_table():
 def test_zoos_can_be_smaller(capsys):
     assert results.main(["zoos", "--list", "--at-most", "60"]) == 0
     built = [line for line in capsys.readouterr().out.splitlines() if "zoo build" in line]
-    assert len(built) == 1 + len(results.ZOOS)
+    assert len(built) == len(results.ZOOS)
     assert all("--runs 60" in line for line in built)
+
+
+def test_only_some_zoos(capsys):
+    assert results.main(["zoos", "--list", "--only", "mnist-small,mnist-small-shared"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split(" zoo build ")[1].split()[0] for line in lines if " zoo build " in line] == [
+        "mnist-small",
+        "mnist-small",
+    ]
+    others = {zoo.folder for zoo in results.ZOOS} - {"mnist-small", "mnist-small-shared"}
+    assert not any(f"/{other} " in f"{line} " for other in others for line in lines)
+    # Zoos that are elsewhere stay on the page.
+    assert f"{results.PAGES} --to {results.PAGES}" in lines[-1]
+    with pytest.raises(SystemExit):
+        results.main(["zoos", "--list", "--only", "mnist"])
+    assert "no zoo mnist: digits-mini, " in capsys.readouterr().err
+
+
+def test_a_zoo_is_tabled_before_the_next_is_built():
+    steps = [
+        "build" if "build" in command else "fit"
+        for command in results.commands(Path("zoos"), None, ray=False)
+        if "report" not in command
+    ]
+    assert steps[:6] == ["build", "fit", "fit"] * 2
+
+
+def test_the_search_is_made_once(monkeypatch, tmp_path):
+    def begin() -> list[list[str]]:
+        return list(results.commands(Path("zoos"), None, ray=False))[:2]
+
+    assert results.TUNING.recipe not in begin()[0]
+    published = json.loads(results.SEARCH.read_text("utf-8"))
+    partly = tmp_path / "fits.json"
+    partly.write_text(json.dumps({**published, "fits": published["fits"][:-1]}))
+    for place in (partly, tmp_path / "none.json"):
+        monkeypatch.setattr(results, "SEARCH", place)
+        first, second = begin()
+        assert results.TUNING.recipe in first
+        assert str(results.ROOT / "tools" / "fits.py") in second
 
 
 def test_a_command_is_interrupted_when_the_time_is_over(tmp_path):

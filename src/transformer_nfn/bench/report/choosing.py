@@ -1,6 +1,8 @@
 """Which finished cells a report shows, and what it says of the others."""
 
 from collections import Counter
+from collections.abc import Sequence
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -8,18 +10,21 @@ from transformer_nfn.bench.errors import BenchError
 from transformer_nfn.bench.models.registry import main_models
 from transformer_nfn.bench.protocol.computing import Finished, is_current, read_cells
 from transformer_nfn.bench.protocol.record import changes_of
+from transformer_nfn.bench.report.predictions import read_predictions
 
 
-def shown_cells(out: str | Path) -> tuple[list[Finished], str]:
+def shown_cells(outs: Sequence[str | Path]) -> tuple[list[Finished], str]:
     """The cells that can be compared, and in some sentences which are left out.
 
     Args:
-        out: The folder of the benchmark.
+        outs: Folders of benchmarks, or of reports. Of a zoo that several of them have, those of the
+            first are shown, computed cells before those of a report: a zoo that was built on
+            another machine may have other weights.
 
     Raises:
         BenchError: If there are none.
     """
-    every = read_cells(out)
+    every = _of_first_folders(outs)
     current = [cell for cell in every if is_current(cell)]
     shown = _of_whole_zoos(current)
     sentences = []
@@ -46,9 +51,19 @@ def shown_cells(out: str | Path) -> tuple[list[Finished], str]:
     left_out = " ".join(sentences)
     if not shown:
         raise BenchError(
-            f"{out} has no finished cells yet: `tnfn bench run` computes them. {left_out}".strip()
+            f"{', '.join(map(str, outs))}: no finished cells yet, `tnfn bench run` computes them. "
+            f"{left_out}".strip()
         )
     return shown, left_out
+
+
+def _of_first_folders(outs: Sequence[str | Path]) -> list[Finished]:
+    """All cells, but of each zoo only those of the first folder that has any."""
+    found: list[Finished] = []
+    for read, out in product((read_cells, read_predictions), outs):
+        there = {_zoo_of(cell) for cell in found}
+        found += [cell for cell in read(out) if _zoo_of(cell) not in there]
+    return found
 
 
 def _with_all_splits(cells: list[Finished]) -> tuple[list[Finished], dict[str, list[int]]]:

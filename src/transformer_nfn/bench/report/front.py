@@ -37,7 +37,7 @@ def front_page(
     if comparisons:
         parts += ["## Commands", _commands(page, comparisons)]
     found = [*details, "`results.json`"]
-    parts.append(f"More: {', '.join(found)}.")
+    parts.append(f"More: {', '.join(found)}. {_AGAIN}")
     return "\n\n".join(parts) + "\n"
 
 
@@ -68,6 +68,9 @@ _FEWER = """In brackets: of how many splits, where others have more."""
 
 _CLAIMS = f""""Ahead": the 95 % interval of the paired difference excludes 0, from {LEAST_GROUPS}
 configurations on."""
+
+_AGAIN = """Every prediction is in `predictions`: `tnfn bench report FOLDER --to AGAIN`, with this
+page's folder, makes all figures from them, without a fit."""
 
 _LIMITS = """Nothing is said of other shapes and tasks, nor of pretrained models. Much of τ tells
 nets that learned from nets that did not: each column's page has τ among good nets, and among runs

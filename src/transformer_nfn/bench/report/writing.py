@@ -1,5 +1,6 @@
 """Write what a benchmark found: Markdown pages, pictures and one JSON file."""
 
+from collections.abc import Sequence
 from pathlib import Path
 
 from transformer_nfn.bench.models.registry import main_models, shown_beside
@@ -11,6 +12,7 @@ from transformer_nfn.bench.report.notes import filled, read_notes
 from transformer_nfn.bench.report.outside import outside_kinds
 from transformer_nfn.bench.report.page import Page, file_name
 from transformer_nfn.bench.report.paperpage import paper_page
+from transformer_nfn.bench.report.predictions import write_predictions
 from transformer_nfn.bench.report.results import results_json
 from transformer_nfn.bench.report.scores import comparisons, shown_place
 from transformer_nfn.bench.report.sections import sizes_page, transfer_page
@@ -24,15 +26,19 @@ ASKED = "questions.md"
 RESULTS = "results.json"
 
 
-def write_report(out: str | Path, to: str | Path, notes: str | Path | None = None) -> list[Path]:
+def write_report(
+    out: str | Path | Sequence[str | Path], to: str | Path, notes: str | Path | None = None
+) -> list[Path]:
     """Write the report of all finished cells of a benchmark, in place of an older one.
 
     One page with all models at a glance, and pages with the details: one for each zoo and track,
     one for the paper's other tables, one for learning curves, one for transfer between zoos and one
-    for other questions and for extrapolation.
+    for other questions and for extrapolation. All predictions are written too, in a file for each
+    zoo, from which a report can be made again, alone or beside other zoos.
 
     Args:
-        out: The folder of the benchmark.
+        out: The folder of the benchmark, or of a report, or several: of a zoo that more than one
+            of them has, the first counts.
         to: Where to write; made if need be.
         notes: A Markdown file for what a person has to say, put on the first page; its placeholders
             become figures, see `filled`.
@@ -40,9 +46,10 @@ def write_report(out: str | Path, to: str | Path, notes: str | Path | None = Non
     Raises:
         BenchError: If no cell is finished, or the notes are no text or ask for what is not there.
     """
-    cells, left_out = shown_cells(out)
+    outs = [out] if isinstance(out, str | Path) else list(out)
+    cells, left_out = shown_cells(outs)
     with shown_beside(outside_kinds(cells)):
-        return _write(cells, left_out, Path(out).name, Path(to), notes)
+        return _write(cells, left_out, Path(outs[0]).name, Path(to), notes)
 
 
 def _write(
@@ -70,4 +77,4 @@ def _write(
     }
     for name, text in texts.items():
         (home / name).write_text(text, encoding="utf-8")
-    return [*(home / name for name in texts), *page.drawn]
+    return [*(home / name for name in texts), *page.drawn, *write_predictions(cells, home)]

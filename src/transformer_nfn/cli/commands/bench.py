@@ -226,9 +226,15 @@ def _epoch_printer(console: Any) -> Any:
 
 @bench_app.command(cls=PlainCommand)
 def report(
-    out: Annotated[Path, typer.Argument(help="Folder of the results, as given to `bench run`.")],
+    out: Annotated[
+        list[Path],
+        typer.Argument(
+            help="Folders of results, as given to `bench run`, or of reports. Of a zoo that "
+            "several have, the first counts."
+        ),
+    ],
     to: Annotated[
-        Path | None, typer.Option(help="Where to write; OUT/report if not given.")
+        Path | None, typer.Option(help="Where to write; report in the first if not given.")
     ] = None,
     notes: Annotated[
         Path | None,
@@ -238,15 +244,16 @@ def report(
 ) -> None:
     """Write the report of all finished cells.
 
-    One page with all models at a glance, pages with the details, pictures and results.json.
+    One page with all models at a glance, pages with the details, pictures, results.json and all
+    predictions, from which a report can be made again without a fit.
 
     Example: tnfn bench report bench --to docs/results
     """
-    check_there(str(out), None if notes is None else str(notes))
+    check_there(*map(str, out), None if notes is None else str(notes))
     check_package("matplotlib", "the report", "bench")
     from transformer_nfn.bench import write_report
 
-    written = write_report(out, to or out / "report", notes)
+    written = write_report(out, to or out[0] / "report", notes)
     show({"written": [str(path) for path in written]}, as_json)
 
 

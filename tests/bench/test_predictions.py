@@ -1,0 +1,124 @@
+"""Every prediction of a report, as files from which it is made again."""
+
+import json
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from tests.bench.test_scores import CELLS, commit, fake
+from transformer_nfn.bench.errors import BenchError
+from transformer_nfn.bench.protocol.computing import Finished
+from transformer_nfn.bench.report.predictions import (
+    PREDICTIONS,
+    read_predictions,
+    write_predictions,
+)
+from transformer_nfn.bench.report.writing import write_report
+
+#: Three models on three splits, and one cell that could not be moved by the group.
+FEW = [cell for cell in CELLS if cell.record["split"] < 3]
+STILL = fake("labels-50", 0, 0.2, tau_moved=None)
+STILL = Finished(STILL.record, STILL.table.drop_columns(["moved"]))
+
+
+def texts(home: Path) -> dict[str, str]:
+    return {
+        path.name: path.read_text("utf-8")
+        for path in home.iterdir()
+        if path.suffix in (".md", ".json")
+    }
+
+
+def by_place(cells: list[Finished]) -> dict[tuple[str, int], Finished]:
+    return {(cell.record["model"], cell.record["split"]): cell for cell in cells}
+
+
+def test_a_report_is_made_again_from_its_predictions(tmp_path: Path) -> None:
+    first, again = tmp_path / "first" / "out", tmp_path / "again"
+    commit(FEW, first)
+    home = tmp_path / "home" / "out"  # commands name the folder they are made from
+    written = write_report(first, home)
+    assert home / PREDICTIONS / "mnist-small-independent.parquet" in written
+    write_report(home, again)
+    assert texts(again) == texts(home)
+
+
+def test_rows_and_records_come_back_as_they_were(tmp_path: Path) -> None:
+    before = [*FEW, STILL, fake("nfn", 0, 0.3, track="shared")]
+    paths = write_predictions(before, tmp_path)
+    assert len(paths) == 2  # one for each track
+    after = read_predictions(tmp_path)
+    assert len(after) == len(before)
+    shared = [cell for cell in after if cell.record["track"] == "shared"]
+    assert [cell.table for cell in shared] == [before[-1].table]
+    found = by_place([cell for cell in after if cell.record["track"] == "independent"])
+    for place, cell in by_place(before[:-1]).items():
+        assert found[place].table == cell.table
+        assert found[place].record.items() >= json.loads(json.dumps(cell.record)).items()
+    assert "moved" not in found["labels-50", 0].table.column_names
+
+
+def test_of_a_zoo_that_two_folders_have_the_first_counts(tmp_path: Path) -> None:
+    here, there = tmp_path / "here", tmp_path / "there"
+    commit(FEW, here)
+    worse = [fake("nfn", split, 3.0) for split in range(3)]
+    other = [fake("nfn", split, 0.1, track="shared") for split in range(3)]
+    commit([*worse, *other], there)
+    write_report(there, there)
+    write_report([here, there], tmp_path / "both")
+    alone = tmp_path / "alone"
+    write_report(here, alone)
+    both = texts(tmp_path / "both")
+    assert both["mnist-small-independent.md"] == texts(alone)["mnist-small-independent.md"]
+    assert "mnist-small-shared.md" in both
+    assert len(read_predictions(tmp_path / "both")) == len(FEW) + len(other)
+
+
+def rewritten(path: Path, change: object) -> None:
+    assert callable(change)
+    pq.write_table(change(pq.read_table(path)), path)
+
+
+def with_records(text: bytes) -> object:
+    return lambda table: table.replace_schema_metadata({b"transformer_nfn.bench.records": text})
+
+
+def without_the_last(table: pa.Table) -> pa.Table:
+    records = json.loads(table.schema.metadata[b"transformer_nfn.bench.records"])
+    records[-1].pop("tau")
+    text = json.dumps(records).encode()
+    return table.replace_schema_metadata({b"transformer_nfn.bench.records": text})
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda table: table.replace_schema_metadata(None),
+        lambda table: table.drop_columns(["cell"]),
+        lambda table: table.drop_columns(["predicted"]),
+        lambda table: table.slice(0, 80),  # records without rows
+        lambda table: table.set_column(
+            table.column_names.index("cell"), "cell", pa.array(["0"] * len(table))
+        ),
+        with_records(b"[" * 5000),
+        with_records(b"{}"),
+        with_records(b"\xff"),
+        with_records(b"[7]"),
+        without_the_last,
+    ],
+)
+def test_files_that_are_no_predictions(tmp_path: Path, change: object) -> None:
+    (path,) = write_predictions(FEW, tmp_path)
+    assert len(read_predictions(tmp_path)) == len(FEW)
+    rewritten(path, change)
+    with pytest.raises(BenchError, match="does not hold the predictions of a report"):
+        read_predictions(tmp_path)
+
+
+def test_a_file_that_is_no_parquet(tmp_path: Path) -> None:
+    (path,) = write_predictions(FEW[:1], tmp_path)
+    path.write_bytes(path.read_bytes()[:-20])
+    with pytest.raises(BenchError, match="does not hold the predictions of a report"):
+        read_predictions(tmp_path)
