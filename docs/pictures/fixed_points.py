@@ -1,9 +1,9 @@
-"""Draw fixed-points.png: neurons of a fine-tune keep their numbers, those of a stranger do not.
+"""Draw fixed-points.png: neurons of a fine-tune keep their places, those of others do not.
 
     python docs/pictures/fixed_points.py
 
 writes the picture next to this file. The nearest neurons are computed, of small random networks;
-the seed is one where the unrelated pair keeps one number, which is what chance does on average.
+the seed is one where the unrelated pair keeps one place, which is what chance does on average.
 The text is in docs/understand/kin.md.
 """
 
@@ -54,7 +54,7 @@ def pairs(ax: Axes, numbers: list[int], title: str, left: str) -> None:
     ax.text(
         0.5,
         NEURONS + 0.1,
-        f"{kept} of {NEURONS} keep their number",
+        f"{kept} of {NEURONS} keep their place",
         ha="center",
         fontsize=NORMAL,
         color=KEPT,
@@ -66,13 +66,13 @@ def pairs(ax: Axes, numbers: list[int], title: str, left: str) -> None:
 
 
 def bound(ax: Axes) -> None:
-    """How unlikely k kept numbers are between unrelated networks."""
+    """How unlikely k kept places are between unrelated networks."""
     ks = range(1, NEURONS + 1)
     ax.semilogy(ks, [1 / factorial(k) for k in ks], "o-", color=KEPT)
     ax.axhline(1e-6, color=MOVED, linestyle="--")
     ax.text(1, 4e-7, "called related below this", fontsize=SMALL, color="#666666", va="top")
     ax.set_title("Chance: at most 1/k!", fontsize=NORMAL, pad=12)
-    ax.set_xlabel("k neurons keep their number", fontsize=SMALL)
+    ax.set_xlabel("k neurons keep their place", fontsize=SMALL)
     ax.set_xticks([1, 4, 8, 12])
     ax.set_ylabel("probability between unrelated models", fontsize=SMALL)
     ax.spines[["top", "right"]].set_visible(False)

@@ -52,7 +52,7 @@ def test_kin_shows_the_table_of_the_terminal(
     text, said = page_of(capsys, tmp_path / "a.html", "kin", nets / "first", nets / "copy")
     assert "Blocks of the network" in text
     for line in said.splitlines():
-        if "keep their number" in line:
+        if "keep their place" in line:
             assert line.split("  ")[-1].strip() in text
 
 

@@ -466,7 +466,7 @@ def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
     ended = tnfn(capsys, "kin", str(other), str(base), "--plot", str(tmp_path / "p.png"))
     assert ended.code == 0
     assert ended.out.startswith("derived\n  why  network: 3 of 3 blocks are kin")
-    assert "2     128 of 128 hidden neurons of the MLP keep their number  10^-100" in ended.out
+    assert "2     128 of 128 hidden neurons of the MLP keep their place  10^-100" in ended.out
     assert (tmp_path / "p.png").read_bytes().startswith(b"\x89PNG")
     given = json.loads(tnfn(capsys, "kin", str(other), str(base), "--json").out)
     assert given["answer"] == "derived"

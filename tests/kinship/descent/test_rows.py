@@ -121,5 +121,5 @@ def test_the_command_says_how_it_compared(
         assert (found["answer"], found["log10_p"]) == ("copy", None)
     else:
         assert result.out.startswith("copy\n  why  compared by rows")
-        assert "for strangers" not in result.out
+        assert "for unrelated models" not in result.out
         assert "no family" in result.err

@@ -110,7 +110,7 @@ def _distances(page: "Page", found: "Duplicates", name: Callable[[str], str]) ->
     )
     sizes = np.log10(np.maximum(found.matrix(found.order), 1e-7))
     page.drawings([HeatMap(sizes, -7.0, 0.3, counted(len(found.order), "file")).html()])
-    page.drawing(legend("the same", "strangers"))
+    page.drawing(legend("the same", "unrelated"))
 
 
 def _table(page: "Page", found: "Duplicates", name: Callable[[str], str]) -> None:

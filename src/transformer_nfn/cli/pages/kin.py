@@ -1,4 +1,4 @@
-"""The page of `tnfn kin`: the answer, blocks against blocks, what keeps its number."""
+"""The page of `tnfn kin`: the answer, blocks against blocks, what keeps its place."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -43,11 +43,11 @@ def write_kin(
         if net.blocks:
             page.text(
                 f"Rows are blocks of {names[0]}, columns those of {names[1]}. Bright: neurons or "
-                "heads keep their numbers, which those of strangers do not."
+                "heads keep their places, which those of unrelated models do not."
             )
             tried = np.array([block.tried for block in net.blocks]) / math.log(10)
             page.drawings([HeatMap(-np.maximum(tried, _LEAST), 0.0, -_LEAST, "p").html()])
-            page.drawing(legend("as strangers", "p at most 10^-60"))
+            page.drawing(legend("as in unrelated models", "p at most 10^-60"))
         columns, rows = table_of(net)
         page.table(columns, rows, right=("cosine", "differ by"))
         if net.reason:

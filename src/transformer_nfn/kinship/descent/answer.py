@@ -170,7 +170,7 @@ def _answer(networks: tuple[NetKin, ...], log_p: float, by_name: "_ByName") -> t
     if log_p >= math.log(LEVEL):
         if words:
             return Relation.PARTS, f"the words alone, which is not counted in p; {said}"
-        return Relation.UNRELATED, "no more units keep their numbers than do in strangers"
+        return Relation.UNRELATED, "no more units keep their places than in unrelated models"
     related = [block for block in blocks if block.is_kin]
     near = any(block.cosine >= NEAR for block in related)
     # Words that are seldom seen stay where they began, so their table says little beside blocks.
@@ -181,11 +181,12 @@ def _answer(networks: tuple[NetKin, ...], log_p: float, by_name: "_ByName") -> t
     if in_place:
         changed = by_name.changed(networks)
         if not changed and not alike:
-            changed = [f"those of the {net.name}" for net in networks if not net.same_shapes]
+            changed = [f"tensors of the {net.name}" for net in networks if not net.same_shapes]
         if not changed:
             return Relation.COPY, f"tensors differ by rounding at most; {said}"
         named = ", ".join(changed) if len(changed) <= _NAMED else f"{len(changed)} tensors"
-        said = f"{said}; more than digits differ in {named}"
+        verb = "differs" if len(changed) == 1 and " " not in changed[0] else "differ"
+        said = f"{said}; {named} {verb} by more than rounding"
     return Relation.DERIVED, said
 
 
@@ -212,7 +213,7 @@ class _ByName:
     def changed(self, networks: Sequence[NetKin]) -> list[str]:
         """Tensors that are no copies: by their names, if most have the same in both files."""
         if 2 * len(self._names) < min(len(list(self._ours)), len(list(self._theirs))):
-            return [f"those of the {net.name}" for net in networks if not net.is_copy]
+            return [f"tensors of the {net.name}" for net in networks if not net.is_copy]
         return [name for name, found in self.roundings.items() if not any(found)]
 
 
@@ -221,5 +222,5 @@ def _told(net: NetKin) -> str:
     said = f"{net.name}: {kin} of {len(net.blocks)} blocks are kin"
     if net.stream is not None:
         one = net.stream.count
-        said += f", {one.kept} of {one.units} coordinates of the stream keep their numbers"
+        said += f", {one.kept} of {one.units} coordinates of the stream keep their places"
     return said

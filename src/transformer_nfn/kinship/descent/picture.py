@@ -38,7 +38,7 @@ def plot_blocks(found: Kin, path: Path, first: str, second: str) -> None:
             for side, size in (("x", tried.shape[1]), ("y", tried.shape[0])):
                 getattr(axes, f"set_{side}ticks")(range(0, size, max(1, size // 12)))
         figure.colorbar(
-            image, ax=list(every), label="log10 p of some neurons that keep their numbers"
+            image, ax=list(every), label="log10 p of some neurons that keep their places"
         )
         figure.suptitle(f"{found.relation.value}, p = 10^{found.log10_p:.0f}", fontsize=10)
         figure.savefig(path, dpi=150)

@@ -64,12 +64,12 @@ def kin(
 
     Or do both come from one start?
 
-    Neurons, heads and coordinates of strangers are in no common order; those of a fine-tune keep
-    their numbers. Answers: copy, derived, shares a start, shares parts, unrelated as far as can be
-    seen, not comparable. p is the probability of as many kept numbers in strangers. Two runs from
-    one seed share their start. Files that no family reads are compared by rows that are the same,
-    without p, or by --units. Exit code 0 for kin, 3 for unrelated, 4 if not comparable; a score
-    of --disguised does not change it.
+    Neurons, heads and coordinates of unrelated models are in no common order; those of a fine-tune
+    keep their places. Answers: copy, derived, shares a start, shares parts, unrelated as far as can
+    be seen, not comparable. p bounds the probability of as many kept places in unrelated models.
+    Two runs from one seed share their start. Files that no family reads are compared by rows that
+    are the same, without p, or by --units. Exit code 0 for kin, 3 for unrelated, 4 if not
+    comparable; a score of --disguised does not change it.
 
     Example: tnfn kin tuned/ base/ --plot blocks.png
     """
@@ -237,7 +237,7 @@ def in_words(found: "Kin") -> list[tuple[str, str]]:
     """The answer as a person wants to read it: a word each, and a sentence."""
     lines = [("why", found.reason)]
     if found.networks:
-        lines.append(("p", f"at most {_power(found.log10_p)} for strangers"))
+        lines.append(("p", f"at most {_power(found.log10_p)} for unrelated models"))
     if found.direction is not None:
         lines.append(("direction", str(found.direction)))
     return lines
@@ -292,7 +292,7 @@ def _show_hidden(hidden: "Disguise") -> None:
 
 
 def _kept(one: "Count") -> str:
-    what = "order" if one.ordered else "number"
+    what = "order" if one.ordered else "place"
     return f"{one.kept} of {one.units} {one.what} keep their {what}"
 
 
