@@ -20,5 +20,5 @@ def test_being_told_to_stop_is_a_friendly_end(
     finally:
         signal.signal(signal.SIGINT, switched)
     assert end.value.exit_code == 130
-    assert "the same command goes on" in capsys.readouterr().err
+    assert "the same command continues" in capsys.readouterr().err
     assert signal.getsignal(signal.SIGTERM) == before

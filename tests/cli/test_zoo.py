@@ -253,7 +253,7 @@ def test_a_build_goes_on_after_ctrl_c_and_is_extended(recipe, folder, tmp_path, 
         patched.setattr(build_module, "train_job", interrupted)
         result = tnfn("zoo", "build", recipe, "--out", out)
     assert result.exit_code == 130
-    assert "the same command goes on" in result.stderr
+    assert "the same command continues" in result.stderr
     assert len(Zoo(out).names()) == 2
     resumed = well("zoo", "build", recipe, "--out", out)
     assert "3 of 10 runs are there already" in resumed.stderr

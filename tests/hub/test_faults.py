@@ -40,7 +40,7 @@ def test_a_full_disk_ends_the_run_and_keeps_what_is_there(
     home, out = some_nets(tmp_path / "nets", 20), tmp_path / "out"
     disk = Disk(monkeypatch, room=2)  # hub.json and one shard
     bulk = Bulk(FingerprintTask(), [str(home)], str(out))
-    with pytest.raises(HubError, match=r"No space left on device.*make room.*goes on"):
+    with pytest.raises(HubError, match=r"No space left on device.*make room.*continues"):
         bulk.run(InProcess())
     assert bulk.tally.files == 8
     assert len(rows(out)) == 8

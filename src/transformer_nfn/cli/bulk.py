@@ -18,13 +18,16 @@ if TYPE_CHECKING:
 Sources = Annotated[
     list[str],
     typer.Argument(
-        help="Safetensors files, folders, manifests (.parquet, .csv, .jsonl, .txt), or their URLs."
+        help="Safetensors or GGUF files, folders, manifests (.parquet, .csv, .jsonl, .txt), or "
+        "their URLs."
     ),
 ]
 BlockChoice = Annotated[
     str,
     typer.Option(
-        "--blocks", help="all, or some of first,middle,last: then only these are read, no heads."
+        "--blocks",
+        help="all, or some of first,middle,last: then only these blocks are read, and no output "
+        "heads.",
     ),
 ]
 #: How often a batch is tried again after its worker died: then its files are tried one by one.

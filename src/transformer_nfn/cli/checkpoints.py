@@ -38,17 +38,19 @@ FamilyFile = Annotated[
 ConfigFirst = Annotated[str | None, typer.Option(help="config.json of the first.")]
 ConfigSecond = Annotated[str | None, typer.Option(help="config.json of the second.")]
 OptionsFirst = Annotated[
-    list[str] | None, typer.Option("--set-first", metavar="NAME=VALUE", help="For the first.")
+    list[str] | None,
+    typer.Option("--set-first", metavar="NAME=VALUE", help="A setting of the first only."),
 ]
 OptionsSecond = Annotated[
-    list[str] | None, typer.Option("--set-second", metavar="NAME=VALUE", help="For the second.")
+    list[str] | None,
+    typer.Option("--set-second", metavar="NAME=VALUE", help="A setting of the second only."),
 ]
 Only = Annotated[
     str | None,
     typer.Option(
         metavar="PART",
-        help="Only a part of both: `body` without heads and poolers, `encoder`, or a tower by what "
-        "its names begin with, such as vision_model.",
+        help="Only a part of both: `body` without heads and poolers, `encoder`, or a tower, by "
+        "the prefix of its tensor names, such as vision_model.",
     ),
 ]
 Seed = Annotated[
@@ -56,8 +58,8 @@ Seed = Annotated[
     typer.Option(
         min=0,
         max=2**62,
-        help="Of the inputs on which both are run; fresh ones if not given. The answer names it, "
-        "so that it can be repeated.",
+        help="Seed of the random inputs on which both are run; a fresh one if not given. It is "
+        "printed, so that the run can be repeated.",
     ),
 ]
 

@@ -51,7 +51,7 @@ def interruptible() -> Iterator[None]:
     try:
         yield
     except KeyboardInterrupt:
-        say("interrupted: what is finished is kept, the same command goes on", err=True)
+        say("interrupted: what is finished is kept, the same command continues", err=True)
         raise typer.Exit(130) from None
     finally:
         signal.signal(signal.SIGTERM, before)

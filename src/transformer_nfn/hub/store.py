@@ -135,7 +135,7 @@ class Results:
         except OSError as error:
             raise HubError(
                 f"{self.url} cannot be written: {error.strerror or error}. What is there stays: "
-                "make room or give leave to write, and the same command goes on"
+                "make room or give leave to write, and the same command continues"
             ) from None
 
     def read(self, name: str) -> bytes:

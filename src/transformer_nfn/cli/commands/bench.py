@@ -155,7 +155,7 @@ def run(
 ) -> None:
     """Fit and test what is missing, then write the report.
 
-    It can be interrupted: the same command goes on.
+    It can be interrupted: the same command continues.
 
     Example: tnfn bench run --zoo digits-mini --out bench --ray
     """
@@ -269,8 +269,8 @@ def fit(
         bool,
         typer.Option(
             "--all-runs",
-            help="Save a second fit, to the test runs as well; τ is of the first. A tenth of the "
-            "runs still only says when to stop.",
+            help="Save a second model, fitted to the test runs as well; the τ shown is that of the "
+            "first. A tenth of the runs is still kept for early stopping.",
         ),
     ] = False,
     device: Device = "cpu",

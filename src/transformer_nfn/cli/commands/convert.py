@@ -20,7 +20,7 @@ def convert(
         typer.Option(
             "--unpickle",
             help="Read a pickle, in a process of its own with limits of memory, time and disk. "
-            "Nothing of it is run; no flaw of torch is known that would, but some were.",
+            "No code in it is run; torch has had flaws that allowed that, none known to be open.",
         ),
     ] = False,
     as_json: Json = False,

@@ -14,12 +14,14 @@ from transformer_nfn.cli.early import check_there
 def reparam(
     path: Source,
     out: Annotated[Path, typer.Option(help="A .safetensors file, or a folder.")],
-    seed: Annotated[int, typer.Option(help="Of the random element.")] = 0,
+    seed: Annotated[int, typer.Option(help="Seed of the random group element.")] = 0,
     parts: Annotated[
         str | None,
         typer.Option(help="Parts of the group, with commas; all if not given. See `tnfn inspect`."),
     ] = None,
-    condition: Annotated[float, typer.Option(min=1, help="Condition number of its matrices.")] = 10,
+    condition: Annotated[
+        float, typer.Option(min=1, help="Condition number of the random matrices.")
+    ] = 10,
     config: ConfigFile = None,
     options: Options = None,
     family: FamilyFile = None,

@@ -64,14 +64,17 @@ def same(
     only: Only = None,
     expect: Annotated[
         Expected | None,
-        typer.Option(help="Fail if nothing moved: a rotation that did not run is the same too."),
+        typer.Option(
+            help="Exit code 5 if nothing moved: a rotation that never ran also leaves the function "
+            "the same."
+        ),
     ] = None,
     look_for_cause: Annotated[
         bool,
         typer.Option(
             "--cause/--no-cause",
-            help="Whether to look for the usual mistake where they differ: minutes for a model of "
-            "some hundred million weights.",
+            help="If they differ, look for the usual mistakes of a conversion; takes minutes for a "
+            "model of several hundred million weights.",
         ),
     ] = True,
     bom: Bom = None,

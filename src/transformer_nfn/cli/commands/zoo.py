@@ -114,7 +114,8 @@ def build(
 ) -> None:
     """Train what is missing of a zoo.
 
-    Each group of runs is kept when it is finished. It can be interrupted: the same command goes on.
+    Each group of runs is kept when it is finished. It can be interrupted: the same command
+    continues.
 
     Example: tnfn zoo build digits-mini --out digits-mini --ray
     """
@@ -175,7 +176,7 @@ def import_published(
 ) -> None:
     """Convert the published Small Transformer Zoo to this format.
 
-    It can be interrupted: the same command goes on.
+    It can be interrupted: the same command continues.
 
     Example: tnfn zoo import Small-Transformer-Zoo --task mnist --out mnist-published
     """

@@ -37,8 +37,8 @@ def fingerprint(
         float | None,
         typer.Option(
             min=0,
-            help="With a FOLDER: most seconds for a file; one that takes longer has no result, and "
-            "is tried again the next time.",
+            help="With a FOLDER: maximum seconds per file; one that takes longer has no result, "
+            "and is tried again the next time.",
         ),
     ] = None,
     family: FamilyFile = None,
