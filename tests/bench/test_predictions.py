@@ -10,6 +10,7 @@ import pytest
 from tests.bench.test_scores import CELLS, commit, fake
 from transformer_nfn.bench.errors import BenchError
 from transformer_nfn.bench.protocol.computing import Finished
+from transformer_nfn.bench.report.choosing import shown_cells
 from transformer_nfn.bench.report.predictions import (
     PREDICTIONS,
     read_predictions,
@@ -60,10 +61,10 @@ def test_rows_and_records_come_back_as_they_were(tmp_path: Path) -> None:
     assert "moved" not in found["labels-50", 0].table.column_names
 
 
-def test_of_a_zoo_that_two_folders_have_the_first_counts(tmp_path: Path) -> None:
+def test_of_equal_sources_the_first_counts(tmp_path: Path) -> None:
     here, there = tmp_path / "here", tmp_path / "there"
     commit(FEW, here)
-    worse = [fake("nfn", split, 3.0) for split in range(3)]
+    worse = [fake(m, split, 3.0) for m in ("nfn", "mlp", "lightgbm") for split in range(3)]
     other = [fake("nfn", split, 0.1, track="shared") for split in range(3)]
     commit([*worse, *other], there)
     write_report(there, there)
@@ -74,6 +75,30 @@ def test_of_a_zoo_that_two_folders_have_the_first_counts(tmp_path: Path) -> None
     assert both["mnist-small-independent.md"] == texts(alone)["mnist-small-independent.md"]
     assert "mnist-small-shared.md" in both
     assert len(read_predictions(tmp_path / "both")) == len(FEW) + len(other)
+
+
+def test_what_was_published_stays_until_as_much_is_computed_again(tmp_path: Path) -> None:
+    """One cell of a new sitting, and any number of cells of older settings, replace nothing."""
+    published, here = tmp_path / "published", tmp_path / "here"
+    write_predictions(FEW, published)
+    older = [fake("mlp", split, 0.1, settings={"older": split}) for split in range(5)] * 2
+    commit([fake("nfn", 0, 3.0), *older], here)
+    shown, left_out = shown_cells([here, published])
+    assert len(shown) == len(FEW)
+    assert "`mlp` (10)" in left_out
+    larger = [fake("nfn", 0, 3.0, zoo_runs=1000)]
+    commit(larger, tmp_path / "larger")
+    shown, _ = shown_cells([here, published, tmp_path / "larger"])
+    assert [cell.record["zoo_runs"] for cell in shown] == [1000]
+
+
+def test_float32_beside_float64(tmp_path: Path) -> None:
+    cell = fake("nfn", 0, 0.1)
+    place = cell.table.column_names.index("predicted")
+    single = cell.table.set_column(place, "predicted", cell.table["predicted"].cast(pa.float32()))
+    write_predictions([Finished(cell.record, single), fake("mlp", 0, 0.1)], tmp_path)
+    first, _ = read_predictions(tmp_path)
+    assert (first.column("predicted") == single["predicted"].to_numpy()).all()
 
 
 def rewritten(path: Path, change: object) -> None:
@@ -92,6 +117,16 @@ def without_the_last(table: pa.Table) -> pa.Table:
     return table.replace_schema_metadata({b"transformer_nfn.bench.records": text})
 
 
+def with_last(field: str, value: object) -> object:
+    def change(table: pa.Table) -> pa.Table:
+        records = json.loads(table.schema.metadata[b"transformer_nfn.bench.records"])
+        records[-1][field] = value
+        text = json.dumps(records).encode()
+        return table.replace_schema_metadata({b"transformer_nfn.bench.records": text})
+
+    return change
+
+
 @pytest.mark.parametrize(
     "change",
     [
@@ -107,6 +142,22 @@ def without_the_last(table: pa.Table) -> pa.Table:
         with_records(b"\xff"),
         with_records(b"[7]"),
         without_the_last,
+        with_last("split", -1),
+        with_last("split", 5),
+        with_last("thresholds", []),
+        with_last("parameters", 10**400),
+        with_last("zoo", "z" * 300),
+        with_last("folder", "zoo`; id`"),
+        with_last("folder", "zoo\n"),
+        with_last("model", "a|b; id"),
+        lambda table: table.set_column(
+            table.column_names.index("test_accuracy"), "test_accuracy", pa.array([1.5] * len(table))
+        ),
+        lambda table: table.set_column(
+            table.column_names.index("test_accuracy"),
+            "test_accuracy",
+            pa.array([float("nan")] * len(table)),
+        ),
     ],
 )
 def test_files_that_are_no_predictions(tmp_path: Path, change: object) -> None:

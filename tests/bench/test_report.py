@@ -170,7 +170,7 @@ def test_it_is_said_whether_ours_is_first() -> None:
     (said,) = tier_sentences([ahead, behind])
     assert said.endswith(
         "(ours) is first on mnist-small, ahead of all others; ours is not first: "
-        "Transformer-NFN is on other, ahead."
+        "Transformer-NFN is on other, ahead of ours."
     )
     both = compared({"blockwise": 0.02, "nfn": 0.5}, track="shared")
     (said,) = tier_sentences([ahead, both, behind])
@@ -178,11 +178,22 @@ def test_it_is_said_whether_ours_is_first() -> None:
     worse = compared({"blockwise": 0.5, "nfn": 0.02}, track="shared")
     (said,) = tier_sentences([ahead, worse])
     assert "is first on mnist-small (independent), ahead of all others" in said
-    assert "ours is not first: Transformer-NFN is on mnist-small (shared), ahead." in said
+    assert "ours is not first: Transformer-NFN is on mnist-small (shared), ahead of ours." in said
     best, other = (MODELS[model].title for model in alike.ranking())
     (said,) = tier_sentences([alike])
-    assert f"not told apart from {other}" in said or said.endswith(f"{best} is, not told apart.")
+    assert f"not told apart from {other}" in said or said.endswith(
+        f"{best} is, not told apart from ours."
+    )
     assert ("ours is not first" in said) == (best == "Transformer-NFN")
+
+
+def test_the_first_may_be_behind_in_more_splits() -> None:
+    """In the split that all of the tier have heads is first; in the five that both have it is not."""
+    cells = [fake("heads", split, 0.1 if split == 0 else 2.0) for split in range(5)]
+    cells += [fake("mlp", split, 0.3) for split in range(5)] + [fake("forest", 0, 1.0)]
+    (one,) = comparisons(cells, ["heads", "mlp", "forest"], uneven=True)
+    (said,) = tier_sentences([one])
+    assert said.endswith("(ours) is first, but in the splits that both have behind MLP.")
 
 
 def test_tiers_without_a_model_of_ours_or_with_it_alone_are_told_as_such() -> None:

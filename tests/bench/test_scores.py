@@ -244,6 +244,45 @@ def test_an_order_is_claimed_by_the_configurations_that_both_have_seen():
     assert comparison.order("forest", "nfn") == "not told apart"
 
 
+def test_the_first_is_so_in_the_splits_that_all_have():
+    """On its own five splits nfn looks better than forest; where both were tested it is worse."""
+    cells = [fake("nfn", split, 1.0 if split < 2 else 0.01) for split in range(5)]
+    cells += [fake("forest", split, 0.3) for split in (0, 1)]
+    (comparison,) = comparisons(cells, ["forest", "nfn"], uneven=True)
+    assert comparison.tau("nfn").mean > comparison.tau("forest").mean
+    assert comparison.ranking() == ["forest", "nfn"]
+    assert comparison.order("forest", "nfn") == "ahead"
+    assert main_table(comparison, "mnist").splitlines()[2].startswith("| Random forest (2 splits)")
+
+
+def test_models_without_a_split_in_common_are_shown_and_not_compared():
+    cells = [fake("nfn", 0, 0.1), fake("nfn", 1, 0.1), fake("forest", 2, 0.1)]
+    (comparison,) = comparisons(cells, ["forest", "nfn"], uneven=True)
+    assert comparison.splits == comparison.splits_of("forest", "nfn") == []
+    assert sorted(comparison.ranking()) == ["forest", "nfn"]
+    assert comparison.order("forest", "nfn") == "not told apart"
+    assert differences_table(comparison).count("no split in common") == 1
+
+
+def test_two_builds_of_a_zoo_are_not_compared():
+    """The ids of runs are alike, what came of the runs is not."""
+    other = fake("forest", 0, 0.1)
+    place = other.table.column_names.index("test_accuracy")
+    moved = pa.array(np.roll(other.column("test_accuracy"), 2))
+    rebuilt = Finished(other.record, other.table.set_column(place, "test_accuracy", moved))
+    with pytest.raises(BenchError, match="another build of that zoo"):
+        comparisons([fake("nfn", 0, 0.1), rebuilt], ["forest", "nfn"])
+
+
+def test_commands_name_the_splits_where_they_are_not_the_first():
+    cells = [fake("nfn", split, 0.1) for split in (1, 2)] + [fake("forest", 3, 0.1)]
+    (comparison,) = comparisons(cells, ["forest", "nfn"], uneven=True)
+    assert run_commands("zoo", comparison, "out") == [
+        "tnfn bench run --zoo zoo --splits 1,2 --models nfn --out out",
+        "tnfn bench run --zoo zoo --splits 3, --models forest --out out",
+    ]
+
+
 def test_commands_say_how_often_each_model_was_fitted():
     (comparison,) = comparisons(uneven(), ["forest", "nfn"], uneven=True)
     assert run_commands("zoo", comparison, "out") == [

@@ -7,7 +7,7 @@ import pytest
 
 from tests.bench.test_scores import fake, with_predictions
 from transformer_nfn.bench.protocol.computing import Finished
-from transformer_nfn.bench.report.scores import Comparison, comparisons
+from transformer_nfn.bench.report.scores import LEAST_GROUPS, Comparison, comparisons
 from transformer_nfn.bench.report.within import (
     ceiling_within,
     groups_within,
@@ -40,7 +40,7 @@ def test_it_is_of_pairs_within_a_configuration_and_a_checkpoint():
     assert tau is not None
     assert tau.mean == pytest.approx(by_pairs(comparison, "mlp"))
     assert tau.low < tau.mean < tau.high
-    configurations, pairs = groups_within(comparison)
+    configurations, pairs = groups_within(comparison, comparison.every_split)
     runs = [Counter((np.arange(40) + 1000 * split) // 3) for split in range(3)]
     assert configurations == sum(count > 1 for counted in runs for count in counted.values())
     assert pairs > 2 * configurations  # two checkpoints, and up to three pairs of runs
@@ -61,12 +61,14 @@ def test_what_knows_the_recipe_alone_knows_nothing_of_it():
     assert (known.mean, known.low, known.high) == (0.0, 0.0, 0.0)
     assert read.mean > 0.6
     lines = (within_table(comparison) or "").splitlines()
+    count, _ = groups_within(comparison, comparison.every_split)
     assert lines[2].startswith("| Transformer-NFN | 0.")
-    assert lines[3].startswith("| Hyperparameters | 0.000 [0.00, 0.00] | 0.")
+    assert f" | {count} | " in lines[2]
+    assert lines[3].startswith(f"| Hyperparameters | 0.000 [0.00, 0.00] | {count} | 0.")
     ceiling = ceiling_within(comparison)
     assert ceiling is not None
     assert read.mean < ceiling <= 1
-    assert lines[4] == f"| noise ceiling | {ceiling:.3f} | {comparison.ceiling():.3f} |"
+    assert lines[4] == f"| noise ceiling | {ceiling:.3f} |  | {comparison.ceiling():.3f} |"
 
 
 def test_nothing_is_said_where_every_configuration_was_trained_once():
@@ -74,7 +76,18 @@ def test_nothing_is_said_where_every_configuration_was_trained_once():
     assert tau_within(comparison, "mlp") is None
     assert ceiling_within(comparison) is None
     assert within_table(comparison) is None
-    assert groups_within(comparison) == (0, 0)
+    assert groups_within(comparison, [0, 1]) == (0, 0)
+
+
+def test_nothing_is_said_of_few_configurations():
+    """By the splits of the model: others may have been tested on more."""
+    cells = [fake("mlp", split, 0.3, runs=24, alike=2) for split in range(2)]
+    cells.append(fake("nfn", 0, 0.3, runs=24, alike=2))
+    (comparison,) = comparisons(cells, ["mlp", "nfn"], uneven=True)
+    assert groups_within(comparison, [0, 1])[0] >= LEAST_GROUPS > groups_within(comparison, [0])[0]
+    assert tau_within(comparison, "mlp") is not None
+    assert tau_within(comparison, "nfn") is None
+    assert "Transformer-NFN" not in (within_table(comparison) or "")
 
 
 def test_runs_without_a_twin_do_not_count():
@@ -90,4 +103,5 @@ def test_runs_without_a_twin_do_not_count():
     tau = tau_within(comparison, "mlp")
     assert tau is not None
     assert tau.mean == pytest.approx(by_pairs(comparison, "mlp"))
-    assert groups_within(comparison)[1] < groups_within(compared(cells))[1]
+    splits = comparison.every_split
+    assert groups_within(comparison, splits)[1] < groups_within(compared(cells), splits)[1]

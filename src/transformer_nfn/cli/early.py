@@ -13,6 +13,10 @@ class EarlyError(ValueError):
     """A path or a package that a command cannot do without."""
 
 
+#: Of the benchmark, which is not imported before it is needed (a test compares them).
+SPLITS = 5
+
+
 def check_there(*paths: str | None) -> None:
     """Complain of the first path that does not exist; what is at a URL is seen later.
 
@@ -121,6 +125,25 @@ def known_device(device: str) -> str:
         if not torch.cuda.is_available():
             raise typer.BadParameter("torch sees no GPU here; --device cpu needs none")
     return device
+
+
+def chosen_splits(text: str) -> tuple[int, ...]:
+    """Splits as the command line has them: how many, or which, as a list with a comma.
+
+    Raises:
+        typer.BadParameter: If it is neither.
+    """
+    try:
+        named = tuple(int(one) for one in text.split(",") if one)
+    except ValueError:
+        named = ()
+    if "," not in text:
+        named = tuple(range(named[0])) if named else ()
+    if not named or not set(named) <= set(range(SPLITS)):
+        raise typer.BadParameter(
+            f"{text!r} is no number of splits, 1 to {SPLITS}, and no list of them, such as 1,2"
+        )
+    return tuple(dict.fromkeys(named))
 
 
 def check_package(package: str, what: str, extra: str) -> None:

@@ -7,6 +7,8 @@ from typing import Any, Literal
 
 from transformer_nfn.bench.models.predictor import Predictor
 
+#: What a model may be called.
+MODEL_NAME = r"^[a-z0-9][a-z0-9-]{0,59}$"
 #: Makes a predictor from its settings, a seed, the tokens of a network's input, and a device.
 Maker = Callable[..., Predictor]
 #: What a model is given of a network, and of the world beside it.

@@ -12,7 +12,7 @@ from transformer_nfn.bench.errors import BenchError
 from transformer_nfn.bench.models.agreement import AgreementSettings
 from transformer_nfn.bench.models.fittings import AUTHORS
 from transformer_nfn.bench.models.installed import find_entries, load_entry
-from transformer_nfn.bench.models.kind import Kind
+from transformer_nfn.bench.models.kind import MODEL_NAME, Kind
 from transformer_nfn.bench.models.makers import (
     asked,
     control,
@@ -203,7 +203,6 @@ MODELS: dict[str, Kind] = {
     "nfn-encoder-embedding": reading_parts("encoder", "embedding"),
     "nfn-balanced": variant("Transformer-NFN, balanced", "reads balanced heads", balanced=True),
 }
-_NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,59}")
 
 
 def main_models() -> tuple[str, ...]:
@@ -284,7 +283,7 @@ def check_new_name(name: str) -> None:
     Raises:
         BenchError: If it is no name, or one of ours.
     """
-    if not _NAME.fullmatch(name):
+    if not re.fullmatch(MODEL_NAME, name):
         raise BenchError(f"a model's name has small letters, digits and '-', got {name[:60]!r}")
     if name in MODELS and MODELS[name].origin != "own":
         raise BenchError(f"{name!r} is a model of the benchmark: choose another name")

@@ -1,14 +1,15 @@
 """What a finished cell says of itself, read from a file that may be somebody else's."""
 
 from collections.abc import Mapping
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import pyarrow as pa  # type: ignore[import-untyped]
-from pydantic import BaseModel, ConfigDict, FiniteFloat, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, FiniteFloat, ValidationError
 
 from transformer_nfn.bench.errors import BenchError
-from transformer_nfn.bench.models.kind import Tier
+from transformer_nfn.bench.models.kind import MODEL_NAME, Tier
 from transformer_nfn.bench.protocol.loading import Checkpoints, Track
+from transformer_nfn.bench.protocol.splits import SPLITS
 
 #: Columns of a cell that reports use, and whether they may be nothing but numbers.
 _COLUMNS = {
@@ -22,6 +23,12 @@ _COLUMNS = {
 }
 #: There unless the networks could not be moved: predictions from outside, or no known blocks.
 _MOVED = "moved"
+
+
+#: Of what is counted: as a float it stays a number.
+_MOST = 10**15
+#: What becomes a part of a file's name and of a table.
+_Name = Annotated[str, Field(pattern=r"^[^\x00-\x1f\x7f|`<>]{1,120}$")]
 
 
 class OutsideModel(BaseModel):
@@ -38,30 +45,30 @@ class _Record(BaseModel):
 
     model_config = ConfigDict(extra="allow", strict=True)
 
-    zoo: str
-    folder: str
+    zoo: _Name
+    folder: _Name
     track: Track
     task: str
-    model: str
-    split: int
-    seed: int
+    model: str = Field(pattern=MODEL_NAME)
+    split: int = Field(ge=0, lt=len(SPLITS))
+    seed: int = Field(ge=0)
     checkpoints: Checkpoints
     runs: int | None
-    zoo_runs: int
+    zoo_runs: int = Field(ge=1, le=_MOST)
     augment: float | None
     threshold: float | None
     train_runs: int | None = None
-    test_zoo: str | None = None
-    test_folder: str | None = None
+    test_zoo: _Name | None = None
+    test_folder: _Name | None = None
     test_track: Literal["independent", "shared"] | None = None
     test_zoo_runs: int | None = None
     question: str = "accuracy"
     held_out: str | None = None
-    thresholds: list[tuple[str, float]]
+    thresholds: list[tuple[str, FiniteFloat]] = Field(min_length=1)
     tau: FiniteFloat
     tau_moved: FiniteFloat | None
     epoch: int | None
-    parameters: int | None
+    parameters: int | None = Field(ge=0, le=_MOST)
     fit_seconds: FiniteFloat | None
     fit_peak_bytes: int | None
     predict_seconds: FiniteFloat | None
@@ -97,6 +104,9 @@ def read_record(text: bytes, table: pa.Table) -> dict[str, Any]:
             raise BenchError(f"its column {name} is missing, of another type, or has nulls")
     if record.tau_moved is None and _MOVED in table.column_names:
         raise BenchError(f"it has a column {_MOVED}, and no τ of it")
+    accuracy = table["test_accuracy"].to_numpy()
+    if not ((accuracy >= 0) & (accuracy <= 1)).all():  # nor not a number
+        raise BenchError("its accuracies are not between 0 and 1")
     return record.model_dump(mode="json")
 
 

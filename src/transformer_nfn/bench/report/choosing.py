@@ -2,7 +2,6 @@
 
 from collections import Counter
 from collections.abc import Sequence
-from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -17,15 +16,16 @@ def shown_cells(outs: Sequence[str | Path]) -> tuple[list[Finished], str]:
     """The cells that can be compared, and in some sentences which are left out.
 
     Args:
-        outs: Folders of benchmarks, or of reports. Of a zoo that several of them have, those of the
-            first are shown, computed cells before those of a report: a zoo that was built on
-            another machine may have other weights.
+        outs: Folders of benchmarks, or of reports. A zoo that was built on another machine may have
+            other weights, so of a zoo that several of them have one is chosen: where it has most
+            runs, then where most cells are finished, then the first.
 
     Raises:
         BenchError: If there are none.
     """
-    every = _of_first_folders(outs)
-    current = [cell for cell in every if is_current(cell)]
+    sources = [cells for out in outs for cells in (read_cells(out), read_predictions(out))]
+    every = [cell for cells in sources for cell in cells]
+    current = _of_one_source([[one for one in cells if is_current(one)] for cells in sources])
     shown = _of_whole_zoos(current)
     sentences = []
     unknown = Counter(cell.record["model"] for cell in every if not is_current(cell))
@@ -57,13 +57,23 @@ def shown_cells(outs: Sequence[str | Path]) -> tuple[list[Finished], str]:
     return shown, left_out
 
 
-def _of_first_folders(outs: Sequence[str | Path]) -> list[Finished]:
-    """All cells, but of each zoo only those of the first folder that has any."""
-    found: list[Finished] = []
-    for read, out in product((read_cells, read_predictions), outs):
-        there = {_zoo_of(cell) for cell in found}
-        found += [cell for cell in read(out) if _zoo_of(cell) not in there]
-    return found
+def _of_one_source(sources: Sequence[Sequence[Finished]]) -> list[Finished]:
+    """All cells, but of each zoo only those of one source."""
+    chosen: dict[tuple[Any, ...], list[Finished]] = {}
+    for source in sources:
+        by_zoo: dict[tuple[Any, ...], list[Finished]] = {}
+        for cell in source:
+            by_zoo.setdefault(_zoo_of(cell), []).append(cell)
+        for zoo, cells in by_zoo.items():
+            chosen[zoo] = max(chosen.get(zoo, []), cells, key=_how_much)
+    return [cell for cells in chosen.values() for cell in cells]
+
+
+def _how_much(cells: Sequence[Finished]) -> tuple[int, int]:
+    """Runs of the largest zoo, and how many cells were computed for it."""
+    runs = [cell.record["zoo_runs"] for cell in cells]
+    most = max(runs, default=0)
+    return most, runs.count(most)
 
 
 def _with_all_splits(cells: list[Finished]) -> tuple[list[Finished], dict[str, list[int]]]:

@@ -1,5 +1,6 @@
 """The one page of a benchmark: a picture, a table, who is first, and the commands."""
 
+import shlex
 from collections.abc import Sequence
 
 from transformer_nfn.bench.report import pictures
@@ -45,7 +46,7 @@ def _commands(page: Page, comparisons: Sequence[Comparison]) -> str:
     """One run for all zoos that are run alike, and the report."""
     alike: dict[str, list[str]] = {}
     for comparison in comparisons:
-        folder = comparison.record["folder"]
+        folder = shlex.quote(comparison.record["folder"])
         for command in run_commands("ZOOS", comparison, page.out):
             alike.setdefault(command, []).append(folder)
     lines = [
@@ -61,18 +62,18 @@ _TITLE = "# Predicting accuracy from weights"
 _INTRODUCTION = """How well does a model order small trained transformers by their test accuracy?
 The figure is Kendall's τ on unseen runs: 1 is a perfect order, 0 is chance. A tier is what models
 are given; its first is bold. "Independent" is a seed for each run, "shared" one start for all, as
-in the paper. The noise ceiling is τ of a perfect predictor. Each column's page has intervals, costs
-and the command that builds its zoo."""
+in the paper. The noise ceiling is τ between accuracies measured twice. Each column's page has
+intervals, costs and the command that builds its zoo."""
 
-_FEWER = """In brackets: of how many splits, where others have more."""
+_FEWER = """In brackets: the number of splits, of models that have fewer than others. Means of
+different splits do not compare: the first of a tier is so in the splits that all of it have."""
 
 _CLAIMS = f""""Ahead": the 95 % interval of the paired difference excludes 0, from {LEAST_GROUPS}
 configurations on."""
 
-_AGAIN = """Every prediction is in `predictions`: `tnfn bench report FOLDER --to AGAIN`, with this
-page's folder, makes all figures from them, without a fit."""
+_AGAIN = """Every prediction is in `predictions`: all figures follow from them without a fit."""
 
 _LIMITS = """Nothing is said of other shapes and tasks, nor of pretrained models. Much of τ tells
 nets that learned from nets that did not: each column's page has τ among good nets, and among runs
-of one configuration. Intervals cover other runs of one zoo, other seeds only where a model has
+of one configuration. Intervals cover other test runs of one zoo, other seeds only where a model has
 several, one pair of models at a time."""

@@ -1,6 +1,7 @@
 """What all sections of a report share: where pictures go, and the commands that make figures."""
 
 import re
+import shlex
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -91,10 +92,10 @@ def run_commands(
     if experiment != "main":
         options += f" --experiment {experiment}"
     if record.get("test_zoo") is not None:
-        options += f" --test-zoo {record['test_folder']}"
+        options += f" --test-zoo {shlex.quote(record['test_folder'])}"
     lines = []
     for (splits, seeds), fitted in _how_often(comparison).items():
-        often = f" --splits {splits}" + f" --seeds {seeds}" * (seeds > 1)
+        often = f" --splits {_spelled(splits)}" + f" --seeds {seeds}" * (seeds > 1)
         named = fitted if len(fitted) < len(comparison.models) else models
         said = [] if named is None else [one for one in named if not _is_own(one)]
         chosen = f" --models {','.join(said)}" if said else ""
@@ -102,18 +103,27 @@ def run_commands(
     return lines
 
 
-def _how_often(comparison: Comparison) -> dict[tuple[int, int], list[str]]:
-    """Models by numbers of splits and seeds: five splits, and two of them with three seeds."""
-    found: dict[tuple[int, int], list[str]] = {}
+def _spelled(splits: Sequence[int]) -> str:
+    """Splits for the command line: how many if they are the first, else which."""
+    if list(splits) == list(range(len(splits))):
+        return str(len(splits))
+    return ",".join(map(str, splits)) + "," * (len(splits) == 1)
+
+
+def _how_often(comparison: Comparison) -> dict[tuple[tuple[int, ...], int], list[str]]:
+    """Models by splits and numbers of seeds: five splits, and two of them with three seeds."""
+    found: dict[tuple[tuple[int, ...], int], list[str]] = {}
     if not set(comparison.models) <= set(MODELS):  # sizes of a curve, each fitted as often
         fits = [len(comparison.seeds(m, s)) for m in comparison.models for s in comparison.splits]
-        return {(len(comparison.splits), min(fits)): comparison.models}
+        return {(tuple(comparison.splits), min(fits)): comparison.models}
     for model in comparison.models:
-        seeds = [len(comparison.seeds(model, split)) for split in comparison.splits_of(model)]
-        for most in sorted(set(seeds)):
-            splits = sum(count >= most for count in seeds)
+        seeds = {
+            split: len(comparison.seeds(model, split)) for split in comparison.splits_of(model)
+        }
+        for most in sorted(set(seeds.values())):
+            splits = tuple(split for split, count in seeds.items() if count >= most)
             found.setdefault((splits, most), []).append(model)
-    return dict(sorted(found.items(), key=lambda item: (item[0][1], -item[0][0])))
+    return dict(sorted(found.items(), key=lambda item: (item[0][1], -len(item[0][0]), item[0][0])))
 
 
 def _is_own(model: str) -> bool:
@@ -132,7 +142,7 @@ def _build(zoo: str, runs: Any, track: str, folder: str) -> str:
     if zoo not in RECIPES:  # a recipe of one's own, or networks of one's own
         return f"# {folder}: {zoo}, {runs} runs, which no recipe of this package builds"
     seeds = " --seeds shared" if track == "shared" else ""
-    return f"tnfn zoo build {zoo} --runs {runs}{seeds} --out {folder}"
+    return f"tnfn zoo build {zoo} --runs {runs}{seeds} --out {shlex.quote(folder)}"
 
 
 def file_name(zoo: str, track: str) -> str:
@@ -144,5 +154,4 @@ def file_name(zoo: str, track: str) -> str:
 def splits_of(comparison: Comparison) -> str:
     """Which splits a comparison has."""
     shown = ", ".join(map(str, comparison.splits))
-    few = " (repetitions were cut to keep the cost down)" if len(comparison.splits) < 5 else ""
-    return f"Splits: {shown}{few}."
+    return f"Splits: {shown}."

@@ -114,8 +114,9 @@ intervals by a bootstrap over configurations, and over seeds where there are sev
 
 _TRACKS = """In the shared track all runs start from one seed, as in the paper's zoo: the nets
 are then points in one common system of coordinates, and a model may read single weights. In the
-independent track every run has its own seed, as checkpoints in the world have. Hyperparameters
-alone, without any weight, show how much of τ is known before a weight is read."""
+independent track every run has its own seed, as checkpoints in the world have. Both zoos are of
+one grid, but they need not have the same configurations, so a small gap means nothing.
+Hyperparameters alone, without any weight, show how much of τ is known before a weight is read."""
 
 _AUGMENTATION = """As in the paper: training, validation and test set hold every net twice, as it
 is and moved by the group, with entries of M and N uniform in [-1, 1], [-10, 10] or [-100, 100].

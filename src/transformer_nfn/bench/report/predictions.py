@@ -47,15 +47,19 @@ def write_predictions(cells: Sequence[Finished], home: Path) -> list[Path]:
         ]
         records = json.dumps([cell.record for cell in some]).encode()
         # What only some cells have, such as predictions after a group element, is null in others.
-        whole = pa.concat_tables(tables, promote_options="default").combine_chunks()
+        # A model of one's own may say float32.
+        whole = pa.concat_tables(tables, promote_options="permissive").combine_chunks()
         path = folder / f"{name}.parquet"
+        # Under another name first: an interrupted report must not cost what was published before.
+        temporary = path.with_suffix(".writing")
         pq.write_table(
             whole.replace_schema_metadata({_RECORDS: records}),
-            path,
+            temporary,
             row_group_size=len(whole),
             use_dictionary=list(_TEXTS),
             compression="zstd",
         )
+        temporary.replace(path)
         written.append(path)
     return written
 

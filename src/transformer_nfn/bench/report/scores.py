@@ -24,6 +24,8 @@ DRAWS = 1000
 #: intervals from fewer tell one apart more often than in 5 % of the cases.
 LEAST_GROUPS = 20
 NONE = Threshold("none", 0.0)
+#: Columns in which all cells of a split are alike: run ids do not depend on what came of a run.
+_SAME_ROWS = ("run_id", "checkpoint", "twins", "test_accuracy")
 _SEED = 0
 
 
@@ -64,18 +66,16 @@ class Comparison:
     def __post_init__(self) -> None:
         """Check that all models were tested on the same rows."""
         for split in self.every_split:
-            first: tuple[str, list[tuple[str, str]]] | None = None
+            first: tuple[str, list[tuple[Any, ...]]] | None = None
             for model, by_split in self.cells.items():
                 for cell in by_split.get(split, {}).values():
-                    columns = [
-                        cell.table.column(one).to_pylist() for one in ("run_id", "checkpoint")
-                    ]
+                    columns = [cell.table.column(one).to_pylist() for one in _SAME_ROWS]
                     rows = list(zip(*columns, strict=True))
                     first = first or (model, rows)
                     if rows != first[1]:
                         raise BenchError(
                             f"{model} was tested on other rows of {self.zoo}, split {split}, than "
-                            f"{first[0]}: they cannot be compared"
+                            f"{first[0]}, or on another build of that zoo: they cannot be compared"
                         )
 
     @property
@@ -144,7 +144,7 @@ class Comparison:
         """
         return [
             float(np.mean(self.by_seed(model, split, threshold, column)))
-            for split in splits or self.splits_of(model)
+            for split in (self.splits_of(model) if splits is None else splits)
         ]
 
     def by_seed(
@@ -225,13 +225,15 @@ class Comparison:
     def test_groups(self, splits: Sequence[int]) -> int:
         """How many groups of near-twins were tested, in some splits together."""
         tested = [self.first_cell(split).table.column("twins").to_pylist() for split in splits]
-        return len(set().union(*tested))
+        return len(set[str]().union(*tested))
 
     def order(self, model: str, other: str) -> Literal["ahead", "behind", "not told apart"]:
         """What may be said of two models: an order only where what was tested shows it."""
+        common = self.splits_of(model, other)
+        if self.test_groups(common) < LEAST_GROUPS:
+            return "not told apart"
         gap = self.difference(model, other)
-        few = self.test_groups(self.splits_of(model, other)) < LEAST_GROUPS
-        if not gap.excludes_zero or few:
+        if not gap.excludes_zero:
             return "not told apart"
         return "ahead" if gap.mean > 0 else "behind"
 
@@ -254,12 +256,29 @@ class Comparison:
         changes = np.array(after) - np.array(before)
         return float(changes.mean()), float(np.abs(changes).max())
 
-    def ranking(self, threshold: Threshold = NONE) -> list[str]:
-        """The models, the best first."""
-        return sorted(self.models, key=lambda model: -self.tau(model, threshold).mean)
+    def ranking(
+        self, threshold: Threshold = NONE, models: Sequence[str] | None = None
+    ) -> list[str]:
+        """The best first, in the splits that all of them have: means of others do not compare.
+
+        Args:
+            threshold: The lowest accuracy of the rows that count.
+            models: Which of them; all if None.
+        """
+        ranked = self.models if models is None else list(models)
+        common = self.splits_of(*ranked) if ranked else []
+
+        def tau(model: str) -> float:
+            return float(np.mean(self.by_split(model, threshold, splits=common or None)))
+
+        return sorted(ranked, key=lambda model: -tau(model))
 
     def ceiling(self, threshold: Threshold = NONE) -> float | None:
-        """τ of a perfect predictor, since accuracies are known from a finite test set."""
+        """τ between accuracies and the same drawn again: they are known from a finite test set.
+
+        Each network's is drawn on its own. In truth all are measured on the same examples, which
+        errors of alike networks share, so a perfect predictor may reach a little more.
+        """
         size = self.examples_behind
         if size is None:
             return None

@@ -29,9 +29,13 @@ def shown(interval: Interval) -> str:
 
 def titled(comparison: Comparison, model: str) -> str:
     """A model's title, and how many splits it has if others have more."""
+    return f"{MODELS[model].title}{_of_splits(comparison, model)}"
+
+
+def _of_splits(comparison: Comparison, model: str) -> str:
     count = len(comparison.splits_of(model))
     fewer = count < len(comparison.every_split)
-    return MODELS[model].title + f" ({count} split{'s' * (count > 1)})" * fewer
+    return f" ({count} split{'s' * (count > 1)})" * fewer
 
 
 def main_table(comparison: Comparison, task: str) -> str:
@@ -60,7 +64,7 @@ def main_table(comparison: Comparison, task: str) -> str:
 
 def in_tier(comparison: Comparison, tier: Tier) -> list[str]:
     """The models of a tier, the best first."""
-    return [model for model in comparison.ranking() if MODELS[model].tier == tier]
+    return comparison.ranking(models=[m for m in comparison.models if MODELS[m].tier == tier])
 
 
 def differences_table(comparison: Comparison) -> str:
@@ -79,6 +83,8 @@ def differences_table(comparison: Comparison) -> str:
 
 
 def _verdict(comparison: Comparison, model: str, other: str) -> str:
+    if not comparison.splits_of(model, other):
+        return "no split in common"
     gap, word = comparison.difference(model, other), comparison.order(model, other)
     return f"{gap.mean:+.3f} [{gap.low:+.3f}, {gap.high:+.3f}], {word}"
 
@@ -150,18 +156,12 @@ def tracks_table(independent: Comparison, shared: Comparison, task: str) -> str:
     common = [model for model in independent.ranking() if model in shared.models]
     rows = []
     for model in common:
-        mine, theirs = independent.tau(model), shared.tau(model)
-        rows.append(
-            [
-                MODELS[model].title,
-                shown(mine),
-                shown(theirs),
-                f"{theirs.mean - mine.mean:+.3f}",
-                figure(published_tau(task, model, "none")),
-            ]
+        mine, theirs = (
+            f"{shown(one.tau(model))}{_of_splits(one, model)}" for one in (independent, shared)
         )
-    header = ["model", "independent starts", "shared start", "gained by the shared start"]
-    return table([*header, "paper (shared start, 16,000 runs)"], rows)
+        rows.append([MODELS[model].title, mine, theirs, figure(published_tau(task, model, "none"))])
+    header = ["model", "independent starts", "shared start", "paper (shared start, 16,000 runs)"]
+    return table(header, rows)
 
 
 def variants_table(comparison: Comparison, experiment: str, task: str) -> str:

@@ -81,14 +81,24 @@ def _said(comparison: Comparison, ranked: Sequence[str]) -> tuple[str, str]:
         return f"{title} is the only one", ""
     if ours is None:
         return f"{title} is first", ""
+    orders = {other: comparison.order(best, other) for other in others}
     if ours != best:
-        ahead = comparison.order(best, ours) == "ahead"
-        return f"{title} is", ", ahead" if ahead else ", not told apart"
-    tied = [other for other in others if comparison.order(best, other) != "ahead"]
-    if not tied:
-        return f"{title} is first", ", ahead of all others"
-    more = f" and {len(tied) - 1} more" if len(tied) > 1 else ""
-    return f"{title} is first", f", not told apart from {MODELS[tied[0]].title}{more}"
+        return f"{title} is", f", {_ORDERS[orders[ours]]} ours"
+    # The first is so in the splits that all of the tier have; some pairs have more of them.
+    for word in ("behind", "not told apart"):
+        some = [other for other, order in orders.items() if order == word]
+        if some:
+            more = f" and {len(some) - 1} more" if len(some) > 1 else ""
+            return f"{title} is first", f", {_ORDERS[word]} {MODELS[some[0]].title}{more}"
+    return f"{title} is first", ", ahead of all others"
+
+
+#: How a sentence goes on after what is said of the first of a tier.
+_ORDERS = {
+    "ahead": "ahead of",
+    "behind": "but in the splits that both have behind",
+    "not told apart": "not told apart from",
+}
 
 
 def _is_ours(model: str) -> bool:

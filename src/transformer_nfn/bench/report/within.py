@@ -4,6 +4,7 @@ Runs of one group of near-twins were trained alike and differ in their seed, or 
 no difference. What tells them apart is not known from how they were trained.
 """
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -11,12 +12,13 @@ import numpy as np
 from transformer_nfn.bench.kendall import resampled_counts
 from transformer_nfn.bench.report.scores import (
     DRAWS,
+    LEAST_GROUPS,
     Comparison,
     Interval,
     interval_of,
     resampled_seeds,
 )
-from transformer_nfn.bench.report.tables import shown, table, titled
+from transformer_nfn.bench.report.tables import figure, shown, table, titled
 
 #: Times that accuracies are measured again for the noise ceiling.
 _MEASURED = 20
@@ -54,12 +56,14 @@ def pairs_within(comparison: Comparison, split: int) -> Pairs:
 
 
 def tau_within(comparison: Comparison, model: str) -> Interval | None:
-    """τ-b over all pairs of all groups; None if no configuration was tested twice.
+    """τ-b over all pairs of all groups; None if few configurations were tested twice.
 
     The interval is by a bootstrap over groups within splits, and over seeds where there are
     several.
     """
     total, draws = np.zeros(3), np.zeros((DRAWS, 3))
+    if groups_within(comparison, comparison.splits_of(model))[0] < LEAST_GROUPS:
+        return None
     for split in comparison.splits_of(model):
         pairs = pairs_within(comparison, split)
         if not len(pairs.group):
@@ -74,7 +78,7 @@ def tau_within(comparison: Comparison, model: str) -> Interval | None:
 
 
 def ceiling_within(comparison: Comparison) -> float | None:
-    """τ within of a perfect predictor, accuracies being measured on a finite test set."""
+    """τ within between accuracies and the same drawn again, see `Comparison.ceiling`."""
     examples = comparison.examples_behind
     if examples is None:
         return None
@@ -94,17 +98,22 @@ def within_table(comparison: Comparison) -> str | None:
     if not known:
         return None
     rows = [
-        [titled(comparison, model), shown(known[model]), f"{comparison.tau(model).mean:.3f}"]
+        [
+            titled(comparison, model),
+            shown(known[model]),
+            f"{groups_within(comparison, comparison.splits_of(model))[0]}",
+            f"{comparison.tau(model).mean:.3f}",
+        ]
         for model in sorted(known, key=lambda one: -known[one].mean)
     ]
-    ceilings = (ceiling_within(comparison), comparison.ceiling())
-    rows.append(["noise ceiling", *("" if one is None else f"{one:.3f}" for one in ceilings)])
-    return table(["model", "τ within a configuration", "τ of all rows"], rows)
+    within, whole = ceiling_within(comparison), comparison.ceiling()
+    rows.append(["noise ceiling", figure(within), "", figure(whole)])
+    return table(["model", "τ within a configuration", "configurations", "τ of all rows"], rows)
 
 
-def groups_within(comparison: Comparison) -> tuple[int, int]:
-    """How many configurations, and how many pairs of rows, τ within is of."""
-    found = [pairs_within(comparison, split).group for split in comparison.every_split]
+def groups_within(comparison: Comparison, splits: Sequence[int]) -> tuple[int, int]:
+    """How many configurations, and how many pairs of rows, τ within is of in some splits."""
+    found = [pairs_within(comparison, split).group for split in splits]
     return sum(len(np.unique(group)) for group in found), sum(map(len, found))
 
 

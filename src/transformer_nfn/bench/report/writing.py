@@ -57,10 +57,10 @@ def _write(
 ) -> list[Path]:
     whole = [cell for cell in cells if cell.record["runs"] is None]
     found = comparisons(whole or cells, main_models(), uneven=True)
-    # Where cells failed, models may have no split in common.
-    main = sorted((one for one in found if one.splits), key=shown_place)
+    main = sorted(found, key=shown_place)
     said = "" if notes is None else filled(read_notes(Path(notes)), main)
     home.mkdir(parents=True, exist_ok=True)
+    packed = write_predictions(cells, home)
     page = Page(home, out)
     pages = {
         PAPER: ("the paper's other tables", paper_page(page, cells, main)),
@@ -77,4 +77,4 @@ def _write(
     }
     for name, text in texts.items():
         (home / name).write_text(text, encoding="utf-8")
-    return [*(home / name for name in texts), *page.drawn, *write_predictions(cells, home)]
+    return [*(home / name for name in texts), *page.drawn, *packed]

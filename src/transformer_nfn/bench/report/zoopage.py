@@ -61,8 +61,10 @@ def _counted(comparison: Comparison) -> str:
         for model in comparison.models
         for split in comparison.splits_of(model)
     }
-    several = f"{min(fits)} to {max(fits)}" if len(fits) > 1 else f"{min(fits)}"
-    fitted = "" if fits == {1} else f" Each model was fitted with {several} seeds in a split."
+    seeds = f"{max(fits)} seeds in a split"
+    fitted = f" Each model was fitted with {seeds}." if fits != {1} else ""
+    if len(fits) > 1:
+        fitted = f" Some models were fitted with up to {seeds}."
     configurations = comparison.test_groups(comparison.every_split)
     return (
         f"{len(comparison.every_split)} splits, {rows:,} test rows of {runs:,} runs of "
@@ -75,8 +77,9 @@ def _fewer(comparison: Comparison) -> str:
     if comparison.splits == comparison.every_split:
         return ""
     return (
-        " Models with a number of splits behind their name were fitted to so many only, to keep "
-        "the cost down; two models are compared in the splits that both have."
+        " Models with a number of splits behind their name were fitted to so many only. Means of "
+        "different splits do not compare: two models are compared in the splits that both have, "
+        "and tables are in the order of those that all have."
     )
 
 
@@ -84,27 +87,31 @@ def _within(comparison: Comparison) -> list[str]:
     found = within_table(comparison)
     if found is None:
         return []
-    configurations, pairs = groups_within(comparison)
+    configurations, pairs = groups_within(comparison, comparison.every_split)
     counted = (
         f"{configurations:,} configurations were tested with two runs or more, {pairs:,} pairs."
     )
-    return ["## What weights say beyond the recipe", f"{_WITHIN} {counted}", found]
+    differing = "in a weak L2" if comparison.track == "shared" else "in their seed or in a weak L2"
+    said = _WITHIN.format(differing=differing)
+    return ["## What weights say beyond the recipe", f"{said} {counted}", found]
 
 
 _TAU = f"""Means over splits and seeds; in brackets are 95 % intervals by a bootstrap, {DRAWS:,}
 draws, over configurations (near-twins, runs that differ only in seed or a weak L2, are drawn
 together) and over seeds where there are several. "Ahead" means that the interval of the paired
 difference excludes 0, and is not said of fewer than {LEAST_GROUPS} configurations. A threshold
-leaves test rows of lower accuracy out. Bold is the highest mean, italics the second. The noise
-ceiling is τ of a perfect predictor: a net's accuracy is known from a finite test set. The
+leaves test rows of lower accuracy out. Bold is the highest mean, italics the second, in the splits
+that all models have. The noise ceiling is τ between accuracies and the same drawn again on as many
+test examples, for each net on its own. The
 paper's figures stand beside ours where the same cell exists; its zoos have 16,000 runs, all from
 one seed, and its splits are random over checkpoints."""
 
 _TIERS = """Models are compared within a tier: weights only, weights and queries, unlabelled inputs,
-labelled inputs, no weights. The first of a tier is compared with none of it."""
+labelled inputs, no weights. The first of a tier has nothing to be compared with there."""
 
-_WITHIN = """τ over pairs of runs of one configuration, at the same checkpoint. Such runs differ
-only in their seed or in a weak L2, so how they were trained says next to nothing of their order."""
+_WITHIN = f"""τ over pairs of runs of one configuration, at the same checkpoint. Such runs differ
+only {{differing}}, so how they were trained says next to nothing of their order. It is said of
+models that were tested on {LEAST_GROUPS} such configurations or more."""
 
 _STRESS = f"""τ on the same test rows after a random element of the group, another for each net
 and block: heads and neurons permuted, M and N of condition number {STRESS_CONDITION:,.0f},

@@ -19,7 +19,7 @@ from transformer_nfn.cli.commands.benchoptions import (
 )
 from transformer_nfn.cli.commands.benchoutside import rows, score
 from transformer_nfn.cli.common import Json, Ray, interruptible, make_executor, show
-from transformer_nfn.cli.early import check_package, check_there, check_zoos
+from transformer_nfn.cli.early import check_package, check_there, check_zoos, chosen_splits
 from transformer_nfn.cli.failures import tell_failures
 from transformer_nfn.cli.help import PlainCommand, command_group
 from transformer_nfn.cli.terminal import say, say_json, styled
@@ -31,13 +31,14 @@ bench_app = command_group("Compare models that predict accuracy from weights.")
 def _cells(
     zoos: list[str],
     models: str | None,
-    splits: int,
+    splits: str,
     seeds: int,
     experiment: Any,
     checkpoints: Any,
     runs: int | None,
     test_zoo: str | None,
 ) -> list[Any]:
+    splits_wanted = chosen_splits(splits)
     check_zoos(*zoos, test_zoo)
     from transformer_nfn.bench import experiment_cells
 
@@ -49,7 +50,7 @@ def _cells(
             experiment,
             zoo,
             models=chosen,
-            splits=range(splits),
+            splits=splits_wanted,
             seeds=range(seeds),
             checkpoints=checkpoints,
             runs=runs,
@@ -90,7 +91,7 @@ def plan(
     zoo: Zoos,
     out: Out = Path("bench"),
     models: Models = None,
-    splits: Splits = 5,
+    splits: Splits = "5",
     seeds: Seeds = 1,
     experiment: ExperimentName = "main",
     checkpoints: Checkpoints = "epochs",
@@ -137,7 +138,7 @@ def run(
     zoo: Zoos,
     out: Out,
     models: Models = None,
-    splits: Splits = 5,
+    splits: Splits = "5",
     seeds: Seeds = 1,
     experiment: ExperimentName = "main",
     checkpoints: Checkpoints = "epochs",

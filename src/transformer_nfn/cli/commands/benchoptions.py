@@ -14,7 +14,12 @@ Models = Annotated[
         help="Names with commas between (`tnfn bench models`); the experiment's own if not given."
     ),
 ]
-Splits = Annotated[int, typer.Option(min=1, max=5, help="How many of the five splits.")]
+Splits = Annotated[
+    str,
+    typer.Option(
+        metavar="<int|list>", help="How many of the five splits, or which, numbered from 0: 1,2."
+    ),
+]
 Seeds = Annotated[
     int, typer.Option(min=1, help="Fits of each model in each split, which differ in their seed.")
 ]
