@@ -188,7 +188,7 @@ def test_it_is_said_whether_ours_is_first() -> None:
 
 
 def test_the_first_may_be_behind_in_more_splits() -> None:
-    """In the split that all of the tier have heads is first; in the five that both have it is not."""
+    """In the split that all of the tier have heads is first; in the five of both it is not."""
     cells = [fake("heads", split, 0.1 if split == 0 else 2.0) for split in range(5)]
     cells += [fake("mlp", split, 0.3) for split in range(5)] + [fake("forest", 0, 1.0)]
     (one,) = comparisons(cells, ["heads", "mlp", "forest"], uneven=True)
