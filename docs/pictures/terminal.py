@@ -1,6 +1,6 @@
 """What `tnfn` prints at a terminal, as pictures: docs/pictures/terminal-*.svg.
 
-python tools/real_weights.py FOLDER
+python tools/real_weights.py FOLDER minilm tuned
 python docs/pictures/terminal.py FOLDER
 """
 
