@@ -66,8 +66,9 @@ def _counted(comparison: Comparison) -> str:
     if len(fits) > 1:
         fitted = f" Some models were fitted with up to {seeds}."
     configurations = comparison.test_groups(comparison.every_split)
+    splits = len(comparison.every_split)
     return (
-        f"{len(comparison.every_split)} splits, {rows:,} test rows of {runs:,} runs of "
+        f"{splits} split{'s' * (splits > 1)}, {rows:,} test rows of {runs:,} runs of "
         f"{configurations:,} configurations.{fitted}{_fewer(comparison)}"
     )
 

@@ -1,0 +1,85 @@
+"""Figures that people typed into pages are those of the published results."""
+
+import json
+import re
+from collections import defaultdict
+from pathlib import Path
+from statistics import mean
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+COLUMNS = {
+    "MNIST": ("mnist-small", "independent"),
+    "MNIST, one start for all": ("mnist-small", "shared"),
+    "independent starts": ("mnist-small", "independent"),
+    "one start": ("mnist-small", "shared"),
+}
+#: What README calls models; elsewhere a row begins with the model's name in the code.
+ROWS = {
+    "ours: agreement probes, and invariants": "agreement-invariants",
+    "ours: agreement probes alone": "agreement",
+    "ours: a graph of heads and neurons": "heads",
+    "200 labelled images": "labels-200",
+    "boosted trees and a kernel on invariants of the group": "invariants",
+    "the same on hyperparameters, no weight read": "hyperparameters",
+    "an MLP on all weights": "mlp",
+    "the paper's Transformer-NFN": "nfn",
+}
+#: Rows that are no model's.
+UNNAMED = ("the most that noise allows", "")
+
+
+def published() -> dict[tuple[str, str, str], float]:
+    """τ of each zoo, track and model: the mean over splits of the means over seeds."""
+    results = json.loads((ROOT / "docs" / "results" / "results.json").read_text("utf-8"))
+    taus: dict[tuple[str, str, str], dict[int, list[float]]] = defaultdict(dict)
+    for record in results["records"]:
+        if (record["experiment"], record.get("threshold_name")) == ("main", "none"):
+            key = record["zoo"], record["track"], record["model"]
+            taus[key].setdefault(record["split"], []).append(record["tau"])
+    return {key: mean(map(mean, by_split.values())) for key, by_split in taus.items()}
+
+
+def typed(text: str) -> list[tuple[str, str, str]]:
+    """Column, row and text of every cell of the tables that have a column of `COLUMNS`."""
+    found, columns = [], []
+    for line in text.splitlines():
+        cells = [cell.strip() for cell in line.strip().strip("|").split("|")]
+        if not line.startswith("|"):
+            columns = []
+        elif not columns:
+            columns = cells
+        elif COLUMNS.keys() & set(columns):
+            found += [(column, cells[0], cell) for column, cell in zip(columns, cells, strict=True)]
+    return [one for one in found if one[0] in COLUMNS]
+
+
+def compared(text: str) -> list[tuple[str, str, str, float | None]]:
+    """Column, model and figure of every typed one, and what was published."""
+    taus = published()
+    found = []
+    for column, row, cell in typed(text):
+        number = re.search(r"[−-]?\d\.(\d+)", cell)
+        model = ROWS.get(row, row.strip("`"))
+        if number is not None and row not in UNNAMED:
+            tau = taus.get((*COLUMNS[column], model))
+            shown = None if tau is None else round(tau, len(number[1]))
+            found.append((column, model, number[0].replace("−", "-"), shown))
+    return found
+
+
+@pytest.mark.parametrize("page", ["README.md", "docs/guides/rank.md"])
+def test_typed_figures_are_the_published_ones(page: str) -> None:
+    figures = compared((ROOT / page).read_text("utf-8"))
+    assert len(figures) >= 8
+    assert [one for one in figures if one[3] is None or float(one[2]) != one[3]] == []
+
+
+def test_other_figures_and_unknown_models_are_seen() -> None:
+    table = "| x | MNIST | y |\n|---|---|---|\n| `nfn` | **0.999** | 0.1 |\n| mine | 0.5 | 0.2 |\n"
+    nfn, mine = compared(table)
+    assert nfn[:3] == ("MNIST", "nfn", "0.999")
+    assert nfn[3] is not None
+    assert float(nfn[2]) != nfn[3]
+    assert mine == ("MNIST", "mine", "0.5", None)
