@@ -490,6 +490,7 @@ NOT_READ = {
     ("dedup", "plot"): "written", ("dedup", "tree"): "written", ("dedup", "to"): "written",
     ("zoo export", "checkpoint"): "word",
     ("bench plan", "models"): "words", ("bench run", "models"): "words",
+    ("bench plan", "splits"): "numbers", ("bench run", "splits"): "numbers",
     ("bench report", "to"): "written",
     ("bench fit", "model"): "word", ("bench fit", "name"): "a name in TNFN_MODELS, written",
 }  # fmt: skip
