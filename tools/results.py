@@ -25,6 +25,7 @@ from typing import NamedTuple
 
 from transformer_nfn.bench.models.fittings import CHOSEN, candidates
 from transformer_nfn.bench.models.registry import main_models
+from transformer_nfn.bench.protocol.experiments import SIZES
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = ROOT / "docs" / "results"
@@ -60,10 +61,10 @@ ZOOS = (
     Source("mnist-small-residual", 600),
 )
 #: The neural models, fitted three times in two splits.
-NEURAL = "nfn,nfn-authors,mlp,statnn,tokens,heads,probes,probegen"
+NEURAL = ("nfn", "nfn-authors", "mlp", "statnn", "tokens", "heads", "probes", "probegen")
 #: What takes longest is fitted to two of the five splits only, and not to split 0, on which
-#: agreement probes were designed.
-TWO = "--splits 1,2"
+#: agreement probes were designed; of a larger zoo it learns from so many runs.
+TWO, COSTLY_RUNS = "--splits 1,2", 600
 #: What takes longest.
 COSTLY = (
     "nfn-authors",
@@ -77,8 +78,7 @@ COSTLY = (
 OTHERS = ",".join(model for model in main_models() if model not in COSTLY)
 #: Besides the main table: the experiment, on which zoos, and what else is said.
 EXPERIMENTS: tuple[tuple[str, tuple[str, ...], str], ...] = (
-    ("main", ("mnist-small", "mnist-small-shared"), f"--models {NEURAL} --seeds 3 {TWO}"),
-    ("sizes", ("mnist-small", "mnist-small-shared"), TWO),
+    ("sizes", ("mnist-small", "mnist-small-shared"), f"--models {OTHERS} {TWO}"),
     ("components", ("mnist-small-shared", "agnews-small-shared"), ""),
     ("channels", ("agnews-small-shared",), ""),
     ("augmentation", ("agnews-small-shared",), ""),
@@ -97,9 +97,16 @@ def commands(
     out, chosen = str(zoos / "bench"), [zoo for zoo in ZOOS if not only or zoo.folder in only]
 
     def build(zoo: Source) -> list[str]:
-        runs = zoo.runs if at_most is None else min(zoo.runs, at_most)
-        asked = ["zoo", "build", zoo.recipe, "--out", str(zoos / zoo.folder), "--runs", str(runs)]
+        asked = ["zoo", "build", zoo.recipe, "--out", str(zoos / zoo.folder)]
+        asked += ["--runs", str(runs_of(zoo))]
         return [*tnfn, *asked, *(["--seeds", "shared"] if zoo.shared else []), *parallel]
+
+    def runs_of(zoo: Source) -> int:
+        return zoo.runs if at_most is None else min(zoo.runs, at_most)
+
+    def costly(zoo: Source, models: Collection[str], more: str, runs: int = COSTLY_RUNS) -> str:
+        fewer = f" --train-runs {runs}" if runs < runs_of(zoo) else ""
+        return f"--models {','.join(models)} {TWO}{more}{fewer}"
 
     def bench(experiment: str, folders: Sequence[str], more: str) -> list[str]:
         named = [part for folder in folders for part in ("--zoo", str(zoos / folder))]
@@ -112,9 +119,18 @@ def commands(
         yield [sys.executable, *fits, "--out", str(SEARCH)]
     for zoo in chosen:
         yield build(zoo)
-        yield bench("main", [zoo.folder], TWO)
+        yield bench("main", [zoo.folder], costly(zoo, COSTLY, ""))
         yield bench("main", [zoo.folder], f"--splits 5 --models {OTHERS}")
     there = {zoo.folder for zoo in chosen}
+    slow = [model for model in NEURAL if model in COSTLY]
+    for zoo in chosen:
+        if zoo.recipe == "mnist-small":
+            fast = [model for model in NEURAL if model not in slow]
+            yield bench("main", [zoo.folder], f"--models {','.join(fast)} {TWO} --seeds 3")
+            yield bench("main", [zoo.folder], costly(zoo, slow, " --seeds 3"))
+            for size in SIZES:
+                if size < min(COSTLY_RUNS, runs_of(zoo)):
+                    yield bench("main", [zoo.folder], costly(zoo, COSTLY, "", size))
     for experiment, folders, more in EXPERIMENTS:
         if there.intersection(folders):
             yield bench(experiment, [one for one in folders if one in there], more)

@@ -266,6 +266,11 @@ def test_the_cells_of_each_experiment(zoo_folder):
     assert count("ranks", splits=[0, 1]) == 10
     assert count("augmentation", splits=[0], models=["nfn", "mlp"]) == 6
     assert count("thresholds", splits=[0], models=["mlp"]) == 3
+    # Fits among fewer runs are the same cells as those of a learning curve.
+    (fewer,) = experiment_cells("main", zoo_folder, models=["mlp"], splits=[0], train_runs=75)
+    assert fewer == Cell(zoo=zoo_folder, model="mlp", split=0, train_runs=75)
+    with pytest.raises(BenchError, match="are for the experiment main, not sizes"):
+        count("sizes", train_runs=75)
 
 
 def test_cells_of_other_settings_are_left_out(zoo_folder, tmp_path, monkeypatch):

@@ -26,7 +26,7 @@ def test_every_zoo_is_a_recipe_of_its_size_and_every_experiment_is_one():
     for experiment, zoos, _ in results.EXPERIMENTS:
         assert experiment in get_args(Experiment)
         assert set(zoos) <= folders
-    assert set(results.NEURAL.split(",")) == {
+    assert set(results.NEURAL) == {
         name for name in main_models() if "fitting" in MODELS[name].settings
     }
 
@@ -58,6 +58,20 @@ def test_only_some_zoos(capsys):
     with pytest.raises(SystemExit):
         results.main(["zoos", "--list", "--only", "mnist"])
     assert "no zoo mnist: digits-mini, " in capsys.readouterr().err
+
+
+def test_costly_models_learn_from_fewer_runs_of_a_large_zoo_only(capsys):
+    """At no size do they learn from more; smaller ones give their learning curves."""
+
+    def asked(*options):
+        assert results.main(["zoos", "--list", "--only", "mnist-small", *options]) == 0
+        lines = capsys.readouterr().out.splitlines()
+        return [line for line in lines if "agreement" in line and "mnist-small " in line]
+
+    sizes = [line.partition(" --train-runs ")[2] for line in asked()]
+    assert sizes == ["600", "75", "150", "300"]
+    small = [line.partition(" --train-runs ")[2] for line in asked("--at-most", "300")]
+    assert small == ["", "75", "150"]
 
 
 def test_a_zoo_is_tabled_before_the_next_is_built():

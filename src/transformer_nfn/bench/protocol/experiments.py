@@ -67,6 +67,7 @@ def experiment_cells(
     seeds: Sequence[int] = (0,),
     checkpoints: Checkpoints = "epochs",
     runs: int | None = None,
+    train_runs: int | None = None,
     test_zoo: str | None = None,
 ) -> list[Cell]:
     """The cells of an experiment on one zoo, seed by seed and split by split.
@@ -79,15 +80,21 @@ def experiment_cells(
         seeds: Of the fits; several show how much of τ is the luck of a fit.
         checkpoints: Which rows of a run count.
         runs: Only the first N runs.
+        train_runs: Of "main": learn from the first N runs only, and test on all test runs.
         test_zoo: The zoo that models of "across" are tested on.
 
     Raises:
-        BenchError: If "across" has no test zoo, or another experiment has one.
+        BenchError: If "across" has no test zoo, or another experiment has one; if an experiment
+            besides "main" is to learn from fewer runs.
     """
+    if train_runs is not None and experiment != "main":
+        raise BenchError(f"fewer runs to learn from are for the experiment main, not {experiment}")
     if (experiment == "across") != (test_zoo is not None):
         raise BenchError("a test zoo is for the experiment across, which needs one")
     chosen = list(models or default_models(experiment, zoo, test_zoo))
     changes: list[dict[str, Any]] = [{}]
+    if train_runs is not None:
+        changes = [{"train_runs": train_runs}]
     if experiment == "augmentation":
         changes = [{"augment": bound} for bound in BOUNDS]
     if experiment == "thresholds":

@@ -28,6 +28,11 @@ def front_page(
             page.picture("tracks.png", "τ of all models by tier", pictures.tracks(comparisons)),
             overview_table(comparisons),
             *([_FEWER] if any(one.splits != one.every_split for one in comparisons) else []),
+            *(
+                [_SMALLER]
+                if any(one.train_runs(m) for one in comparisons for m in one.models)
+                else []
+            ),
             "## Who is first",
             "\n".join(f"- {sentence}" for sentence in tier_sentences(comparisons)),
             _CLAIMS,
@@ -40,6 +45,10 @@ def front_page(
     found = [*details, "`results.json`"]
     parts.append(f"More: {', '.join(found)}. {_AGAIN}")
     return "\n\n".join(parts) + "\n"
+
+
+def _has_smaller(comparison: Comparison) -> bool:
+    return any(comparison.train_runs(model) is not None for model in comparison.models)
 
 
 def _commands(page: Page, comparisons: Sequence[Comparison]) -> str:
@@ -67,6 +76,9 @@ intervals, costs and the command that builds its zoo."""
 
 _FEWER = """In brackets: the number of splits, of models that have fewer than others. Means of
 different splits do not compare: the first of a tier is so in the splits that all of it have."""
+
+_SMALLER = """Models with a number of runs learned from so many of a zoo's, and none is called
+ahead of them."""
 
 _CLAIMS = f""""Ahead": the 95 % interval of the paired difference excludes 0, from {LEAST_GROUPS}
 configurations on."""

@@ -94,8 +94,9 @@ def run_commands(
     if record.get("test_zoo") is not None:
         options += f" --test-zoo {shlex.quote(record['test_folder'])}"
     lines = []
-    for (splits, seeds), fitted in _how_often(comparison).items():
+    for (splits, seeds, trained), fitted in _how_often(comparison).items():
         often = f" --splits {_spelled(splits)}" + f" --seeds {seeds}" * (seeds > 1)
+        often += f" --train-runs {trained}" if trained else ""
         named = fitted if len(fitted) < len(comparison.models) else models
         said = [] if named is None else [one for one in named if not _is_own(one)]
         chosen = f" --models {','.join(said)}" if said else ""
@@ -110,20 +111,24 @@ def _spelled(splits: Sequence[int]) -> str:
     return ",".join(map(str, splits)) + "," * (len(splits) == 1)
 
 
-def _how_often(comparison: Comparison) -> dict[tuple[tuple[int, ...], int], list[str]]:
-    """Models by splits and numbers of seeds: five splits, and two of them with three seeds."""
-    found: dict[tuple[tuple[int, ...], int], list[str]] = {}
+def _how_often(comparison: Comparison) -> dict[tuple[tuple[int, ...], int, int], list[str]]:
+    """Models by splits, numbers of seeds and of runs that they learned from, 0 being all.
+
+    Such as five splits, and two of them with three seeds.
+    """
+    found: dict[tuple[tuple[int, ...], int, int], list[str]] = {}
     if not set(comparison.models) <= set(MODELS):  # sizes of a curve, each fitted as often
         fits = [len(comparison.seeds(m, s)) for m in comparison.models for s in comparison.splits]
-        return {(tuple(comparison.splits), min(fits)): comparison.models}
+        return {(tuple(comparison.splits), min(fits), 0): comparison.models}
     for model in comparison.models:
         seeds = {
             split: len(comparison.seeds(model, split)) for split in comparison.splits_of(model)
         }
         for most in sorted(set(seeds.values())):
             splits = tuple(split for split, count in seeds.items() if count >= most)
-            found.setdefault((splits, most), []).append(model)
-    return dict(sorted(found.items(), key=lambda item: (item[0][1], -len(item[0][0]), item[0][0])))
+            trained = comparison.train_runs(model) or 0
+            found.setdefault((splits, most, trained), []).append(model)
+    return dict(sorted(found.items(), key=lambda item: (item[0][1], -len(item[0][0]), item[0])))
 
 
 def _is_own(model: str) -> bool:

@@ -51,7 +51,8 @@ class Comparison:
     """Models tested on the same rows: one zoo, one way to prepare it.
 
     A costly model may have been fitted to fewer splits than others: its figures are of its own
-    splits, and two models are compared in the splits that both have.
+    splits, and two models are compared in the splits that both have. It may also have been fitted
+    to fewer runs: then it can be ahead of one that had more, but none is called ahead of it.
 
     Attributes:
         zoo: The zoo's name.
@@ -222,6 +223,17 @@ class Comparison:
         drawn, its_drawn = (self._draws(one, threshold, "predicted", both) for one in pair)
         return interval_of(float(mine - its), drawn - its_drawn)
 
+    def train_runs(self, model: str) -> int | None:
+        """Among how many of the zoo's first runs a model was fitted; None if among all of them."""
+        by_seed = next(iter(self.cells[model].values()))
+        found: int | None = next(iter(by_seed.values())).record.get("train_runs")
+        return found
+
+    def had_fewer(self, model: str, other: str) -> bool:
+        """Whether a model was fitted among fewer runs than another, to its disadvantage."""
+        mine, its = self.train_runs(model), self.train_runs(other)
+        return mine is not None and (its is None or mine < its)
+
     def test_groups(self, splits: Sequence[int]) -> int:
         """How many groups of near-twins were tested, in some splits together."""
         tested = [self.first_cell(split).table.column("twins").to_pylist() for split in splits]
@@ -234,6 +246,9 @@ class Comparison:
             return "not told apart"
         gap = self.difference(model, other)
         if not gap.excludes_zero:
+            return "not told apart"
+        first, last = (model, other) if gap.mean > 0 else (other, model)
+        if self.had_fewer(last, first):
             return "not told apart"
         return "ahead" if gap.mean > 0 else "behind"
 
@@ -342,7 +357,7 @@ def comparisons(
 ) -> list[Comparison]:
     """One comparison for each zoo that has these models.
 
-    Cells of smaller training sets, and those tested on another zoo, have comparisons of their own.
+    Learning curves, and cells tested on another zoo, have comparisons of their own.
 
     Args:
         cells: Finished cells.
@@ -352,17 +367,28 @@ def comparisons(
         splits: Only these splits; all if None.
         question: Only cells that were asked this.
         held_out: Only cells tested on runs of this kind, which were not learned from.
-        uneven: Keep the splits that only some of the models have.
+        uneven: Keep the splits that only some of the models have, and take a model's fits among
+            fewer runs where it has none among all of them.
     """
     asked = {"augment": augment, "threshold": threshold, "question": question}
     changes = changes_of({**asked, "held_out": held_out})
     found: dict[tuple[Any, ...], dict[str, BySplit]] = {}
+    smaller: dict[tuple[Any, ...], dict[str, dict[int, BySplit]]] = {}
     for cell in cells:
         record = cell.record
-        wanted = record["model"] in models and (splits is None or record["split"] in splits)
-        if wanted and changes_of(record) == changes:
-            key = (record["zoo"], record["track"], record["checkpoints"], record["runs"])
+        if record["model"] not in models or (splits is not None and record["split"] not in splits):
+            continue
+        key = (record["zoo"], record["track"], record["checkpoints"], record["runs"])
+        changed = changes_of(record)
+        if changed == changes:
             add_cell(found.setdefault(key, {}).setdefault(record["model"], {}), cell)
+        elif (size := changed.pop("train_runs", None)) is not None and changed == changes:
+            by_size = smaller.setdefault(key, {}).setdefault(record["model"], {})
+            add_cell(by_size.setdefault(size, {}), cell)
+    if uneven:
+        for key, by_model in found.items():
+            for model, by_size in smaller.get(key, {}).items():
+                by_model.setdefault(model, by_size[max(by_size)])
     result = []
     for (zoo, track, _, runs), by_model in sorted(found.items(), key=lambda item: str(item[0])):
         ordered = {model: by_model[model] for model in models if model in by_model}

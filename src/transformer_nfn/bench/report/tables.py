@@ -28,14 +28,17 @@ def shown(interval: Interval) -> str:
 
 
 def titled(comparison: Comparison, model: str) -> str:
-    """A model's title, and how many splits it has if others have more."""
-    return f"{MODELS[model].title}{_of_splits(comparison, model)}"
+    """A model's title, and what it was fitted to where others were to more."""
+    return f"{MODELS[model].title}{_limited(comparison, model)}"
 
 
-def _of_splits(comparison: Comparison, model: str) -> str:
-    count = len(comparison.splits_of(model))
-    fewer = count < len(comparison.every_split)
-    return f" ({count} split{'s' * (count > 1)})" * fewer
+def _limited(comparison: Comparison, model: str) -> str:
+    said, count = [], len(comparison.splits_of(model))
+    if count < len(comparison.every_split):
+        said.append(f"{count} split{'s' * (count > 1)}")
+    if (runs := comparison.train_runs(model)) is not None:
+        said.append(f"{runs:,} runs")
+    return f" ({', '.join(said)})" if said else ""
 
 
 def main_table(comparison: Comparison, task: str) -> str:
@@ -85,7 +88,12 @@ def differences_table(comparison: Comparison) -> str:
 def _verdict(comparison: Comparison, model: str, other: str) -> str:
     if not comparison.splits_of(model, other):
         return "no split in common"
-    gap, word = comparison.difference(model, other), comparison.order(model, other)
+    gap = comparison.difference(model, other)
+    word: str = comparison.order(model, other)
+    if gap.mean < 0 and comparison.had_fewer(model, other):
+        word = "had fewer runs"
+    elif gap.mean > 0 and comparison.had_fewer(other, model):
+        word = "the other had fewer runs"
     return f"{gap.mean:+.3f} [{gap.low:+.3f}, {gap.high:+.3f}], {word}"
 
 
@@ -157,7 +165,7 @@ def tracks_table(independent: Comparison, shared: Comparison, task: str) -> str:
     rows = []
     for model in common:
         mine, theirs = (
-            f"{shown(one.tau(model))}{_of_splits(one, model)}" for one in (independent, shared)
+            f"{shown(one.tau(model))}{_limited(one, model)}" for one in (independent, shared)
         )
         rows.append([MODELS[model].title, mine, theirs, figure(published_tau(task, model, "none"))])
     header = ["model", "independent starts", "shared start", "paper (shared start, 16,000 runs)"]

@@ -37,10 +37,13 @@ def overview_table(comparisons: Sequence[Comparison]) -> str:
 
 
 def _mean(comparison: Comparison, model: str) -> str:
-    """τ, and of how many splits if others have more."""
-    count = len(comparison.splits_of(model))
-    fewer = count < len(comparison.every_split)
-    return figure(comparison.tau(model).mean) + f" ({count})" * fewer
+    """τ, and of how many splits and among how many runs if others have more."""
+    said, count = [], len(comparison.splits_of(model))
+    if count < len(comparison.every_split):
+        said.append(str(count))
+    if (runs := comparison.train_runs(model)) is not None:
+        said.append(f"{runs:,} runs")
+    return figure(comparison.tau(model).mean) + (f" ({'; '.join(said)})" if said else "")
 
 
 def _linked(comparison: Comparison) -> str:
@@ -81,7 +84,11 @@ def _said(comparison: Comparison, ranked: Sequence[str]) -> tuple[str, str]:
         return f"{title} is the only one", ""
     if ours is None:
         return f"{title} is first", ""
+    fewer = any(comparison.had_fewer(other, best) for other in others)
+    others = [other for other in others if not comparison.had_fewer(other, best)]
     orders = {other: comparison.order(best, other) for other in others}
+    if ours != best and ours not in orders:
+        return f"{title} is", ", ours was fitted among fewer runs"
     if ours != best:
         return f"{title} is", f", {_ORDERS[orders[ours]]} ours"
     # The first is so in the splits that all of the tier have; some pairs have more of them.
@@ -90,7 +97,9 @@ def _said(comparison: Comparison, ranked: Sequence[str]) -> tuple[str, str]:
         if some:
             more = f" and {len(some) - 1} more" if len(some) > 1 else ""
             return f"{title} is first", f", {_ORDERS[word]} {MODELS[some[0]].title}{more}"
-    return f"{title} is first", ", ahead of all others"
+    if not orders:
+        return f"{title} is first", ", all others had fewer runs"
+    return f"{title} is first", f", ahead of all others{' that had as many runs' * fewer}"
 
 
 #: How a sentence goes on after what is said of the first of a tier.

@@ -37,8 +37,7 @@ def write_report(
     zoo, from which a report can be made again, alone or beside other zoos.
 
     Args:
-        out: The folder of the benchmark, or of a report, or several: of a zoo that more than one
-            of them has, the first counts.
+        out: The folder of the benchmark, or of a report, or several: see `shown_cells`.
         to: Where to write; made if need be.
         notes: A Markdown file for what a person has to say, put on the first page; its placeholders
             become figures, see `filled`.

@@ -74,14 +74,21 @@ def _counted(comparison: Comparison) -> str:
 
 
 def _fewer(comparison: Comparison) -> str:
-    """What is said where some models were fitted to fewer splits."""
-    if comparison.splits == comparison.every_split:
-        return ""
-    return (
-        " Models with a number of splits behind their name were fitted to so many only. Means of "
-        "different splits do not compare: two models are compared in the splits that both have, "
-        "and tables are in the order of those that all have."
-    )
+    """What is said where some models were fitted to fewer splits, or among fewer runs."""
+    said = ""
+    if comparison.splits != comparison.every_split:
+        said += (
+            " Models with a number of splits behind their name were fitted to so many only. Means "
+            "of different splits do not compare: two models are compared in the splits that both "
+            "have, and tables are in the order of those that all have."
+        )
+    if any(comparison.train_runs(model) is not None for model in comparison.models):
+        said += (
+            " Models with a number of runs behind their name learned from those of the zoo's first "
+            "so many runs that are not tested; the test rows are the same for all. No other is "
+            "called ahead of them."
+        )
+    return said
 
 
 def _within(comparison: Comparison) -> list[str]:

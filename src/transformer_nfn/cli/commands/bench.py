@@ -15,6 +15,7 @@ from transformer_nfn.cli.commands.benchoptions import (
     Seeds,
     Splits,
     TestZoo,
+    TrainRuns,
     Zoos,
 )
 from transformer_nfn.cli.commands.benchoutside import rows, score
@@ -36,6 +37,7 @@ def _cells(
     experiment: Any,
     checkpoints: Any,
     runs: int | None,
+    train_runs: int | None,
     test_zoo: str | None,
 ) -> list[Any]:
     splits_wanted = chosen_splits(splits)
@@ -54,6 +56,7 @@ def _cells(
             seeds=range(seeds),
             checkpoints=checkpoints,
             runs=runs,
+            train_runs=train_runs,
             test_zoo=test_zoo,
         )
     ]
@@ -96,6 +99,7 @@ def plan(
     experiment: ExperimentName = "main",
     checkpoints: Checkpoints = "epochs",
     runs: Runs = None,
+    train_runs: TrainRuns = None,
     test_zoo: TestZoo = None,
     cpus: Annotated[int, typer.Option(min=1, help="CPU cores like this one.")] = 1,
     as_json: Json = False,
@@ -106,7 +110,7 @@ def plan(
 
     Example: tnfn bench plan --zoo digits-mini --splits 5 --cpus 2
     """
-    chosen = _cells(zoo, models, splits, seeds, experiment, checkpoints, runs, test_zoo)
+    chosen = _cells(zoo, models, splits, seeds, experiment, checkpoints, runs, train_runs, test_zoo)
     from transformer_nfn.bench import Bench, estimate_seconds
 
     bench = Bench(chosen, out)
@@ -143,6 +147,7 @@ def run(
     experiment: ExperimentName = "main",
     checkpoints: Checkpoints = "epochs",
     runs: Runs = None,
+    train_runs: TrainRuns = None,
     test_zoo: TestZoo = None,
     ray: Ray = None,
     device: Device = "cpu",
@@ -162,7 +167,7 @@ def run(
     """
     if report:
         check_package("matplotlib", "the report", "bench")
-    chosen = _cells(zoo, models, splits, seeds, experiment, checkpoints, runs, test_zoo)
+    chosen = _cells(zoo, models, splits, seeds, experiment, checkpoints, runs, train_runs, test_zoo)
     from rich.console import Console
 
     from transformer_nfn.bench import Bench, write_report
@@ -231,7 +236,7 @@ def report(
         list[Path],
         typer.Argument(
             help="Folders of results, as given to `bench run`, or of reports. Of a zoo that "
-            "several have, the first counts."
+            "several have, the one with most runs counts, then the one with most cells."
         ),
     ],
     to: Annotated[

@@ -43,6 +43,14 @@ Checkpoints = Annotated[
     typer.Option(help="Which rows of a run count: its kept epochs, the last, the best, or all."),
 ]
 Runs = Annotated[int | None, typer.Option(min=1, help="Only the first N runs of each zoo.")]
+TrainRuns = Annotated[
+    int | None,
+    typer.Option(
+        min=1,
+        help="Learn from the first N runs only, for costly models; test on the same runs as "
+        "others. The tables say so.",
+    ),
+]
 TestZoo = Annotated[
     str | None, typer.Option(help="Another zoo's folder, which `across` tests all rows of.")
 ]
