@@ -82,9 +82,9 @@ EXPERIMENTS: tuple[tuple[str, tuple[str, ...], str], ...] = (
     ("components", ("mnist-small-shared", "agnews-small-shared"), ""),
     ("channels", ("agnews-small-shared",), ""),
     ("augmentation", ("agnews-small-shared",), ""),
-    ("thresholds", ("mnist-small-shared", "agnews-small-shared"), ""),
-    ("questions", ("mnist-small",), ""),
-    ("held-out", ("mnist-small",), ""),
+    ("thresholds", ("mnist-small-shared", "agnews-small-shared"), f"--models {OTHERS}"),
+    ("questions", ("mnist-small",), f"--models {OTHERS}"),
+    ("held-out", ("mnist-small",), f"--models {OTHERS}"),
 )
 
 

@@ -267,8 +267,14 @@ def test_the_cells_of_each_experiment(zoo_folder):
     assert count("augmentation", splits=[0], models=["nfn", "mlp"]) == 6
     assert count("thresholds", splits=[0], models=["mlp"]) == 3
     # Fits among fewer runs are the same cells as those of a learning curve.
-    (fewer,) = experiment_cells("main", zoo_folder, models=["mlp"], splits=[0], train_runs=75)
-    assert fewer == Cell(zoo=zoo_folder, model="mlp", split=0, train_runs=75)
+    (fewer,) = experiment_cells("main", zoo_folder, models=["mlp"], splits=[0], train_runs=20)
+    assert fewer == Cell(zoo=zoo_folder, model="mlp", split=0, train_runs=20)
+    for enough in (
+        len(set(load_examples(zoo_folder, "epochs", None).column("run"))),
+        10_000,
+    ):  # all of the zoo's runs are not fewer
+        (whole,) = experiment_cells("main", zoo_folder, models=["mlp"], train_runs=enough)[:1]
+        assert whole.train_runs is None
     with pytest.raises(BenchError, match="are for the experiment main, not sizes"):
         count("sizes", train_runs=75)
 

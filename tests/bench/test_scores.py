@@ -13,7 +13,6 @@ from transformer_nfn.bench.report.page import run_commands
 from transformer_nfn.bench.report.results import results_json
 from transformer_nfn.bench.report.scores import LEAST_GROUPS, Comparison, comparisons
 from transformer_nfn.bench.report.tables import differences_table, main_table
-from transformer_nfn.bench.report.tiers import overview_table, tier_sentences
 from transformer_nfn.jobs import ShardFolder
 
 THRESHOLDS = [["none", 0.0], ["best 50 %", 0.5]]
@@ -254,58 +253,6 @@ def test_the_first_is_so_in_the_splits_that_all_have():
     assert comparison.ranking() == ["forest", "nfn"]
     assert comparison.order("forest", "nfn") == "ahead"
     assert main_table(comparison, "mnist").splitlines()[2].startswith("| Random forest (2 splits)")
-
-
-#: Of a tier: one of ours, and two others of which one learned from fewer runs.
-SIZES = {"heads": {}, "nfn": {"noise": 0.2, "train_runs": 20}, "forest": {"noise": 2.0}}
-
-
-def of_sizes(noise: float, whole: float = 0.02) -> Comparison:
-    """One model fitted to all runs, another among the first 10 and the first 20."""
-    cells = [fake("forest", split, whole) for split in (0, 1)]
-    cells += [fake("nfn", split, 9.0, train_runs=10) for split in (0, 1)]
-    cells += [fake("nfn", split, noise, train_runs=20) for split in (0, 1)]
-    (comparison,) = comparisons(cells, ["forest", "nfn"], uneven=True)
-    return comparison
-
-
-def test_a_costly_model_may_have_learned_from_fewer_runs():
-    """The most that it learned from counts, and what it had is said with each figure."""
-    comparison = of_sizes(noise=0.5)
-    assert [comparison.train_runs(model) for model in ("forest", "nfn")] == [None, 20]
-    assert comparison.by_split("nfn")[0] == pytest.approx(
-        kendall_tau(*(fake("nfn", 0, 0.5).column(c) for c in ("predicted", "test_accuracy")))
-    )
-    assert "| Transformer-NFN (20 runs) |" in main_table(comparison, "mnist")
-    assert "(20 runs)|" in overview_table([comparison])
-    assert run_commands("zoo", comparison, "out") == [
-        "tnfn bench run --zoo zoo --splits 2 --models forest --out out",
-        "tnfn bench run --zoo zoo --splits 2 --train-runs 20 --models nfn --out out",
-    ]
-    # What it learned from all runs comes first, however good.
-    cells = [fake("nfn", 0, 0.1, train_runs=20), fake("nfn", 0, 5.0), fake("forest", 0, 0.1)]
-    (whole,) = comparisons(cells, ["forest", "nfn"], uneven=True)
-    assert whole.train_runs("nfn") is None
-    # Elsewhere nothing is mixed.
-    assert comparisons(cells[:1], ["nfn"], uneven=True) == []
-    (even,) = comparisons([cells[0], cells[2]], ["forest", "nfn"])
-    assert even.models == ["forest"]
-
-
-def test_none_is_called_ahead_of_a_model_that_had_fewer_runs():
-    behind = of_sizes(noise=0.5)
-    assert behind.difference("forest", "nfn").low > 0
-    assert behind.order("forest", "nfn") == behind.order("nfn", "forest") == "not told apart"
-    assert differences_table(behind).count(", had fewer runs") == 1
-    cells = [fake(model, 0, **{"noise": 0.02, **some}) for model, some in SIZES.items()]
-    (three,) = comparisons(cells, list(SIZES), uneven=True)
-    assert tier_sentences([three])[0].endswith("ahead of all others that had as many runs.")
-    (two,) = comparisons(cells[:2], list(SIZES), uneven=True)
-    assert tier_sentences([two])[0].endswith("is first, all others had fewer runs.")
-    ahead = of_sizes(noise=0.02, whole=0.5)
-    assert (ahead.order("nfn", "forest"), ahead.order("forest", "nfn")) == ("ahead", "behind")
-    assert "behind |" in differences_table(ahead)
-    assert "fewer runs" not in differences_table(ahead)
 
 
 def test_models_without_a_split_in_common_are_shown_and_not_compared():

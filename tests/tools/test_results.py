@@ -74,6 +74,16 @@ def test_costly_models_learn_from_fewer_runs_of_a_large_zoo_only(capsys):
     assert small == ["", "75", "150"]
 
 
+def test_nothing_that_is_costly_is_fitted_to_a_whole_large_zoo():
+    large = {zoo.folder for zoo in results.ZOOS if zoo.runs > results.COSTLY_RUNS}
+    for command in results.commands(Path("zoos"), None, ray=False):
+        folders = {Path(part).name for part in command}
+        asked = command[command.index("--experiment") + 1] if "run" in command else "none"
+        if asked in ("none", "components") or "--train-runs" in command or not large & folders:
+            continue
+        assert not set(results.COSTLY) & set(command[command.index("--models") + 1].split(","))
+
+
 def test_a_zoo_is_tabled_before_the_next_is_built():
     steps = [
         "build" if "build" in command else "fit"

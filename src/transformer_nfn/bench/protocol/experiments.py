@@ -80,7 +80,8 @@ def experiment_cells(
         seeds: Of the fits; several show how much of τ is the luck of a fit.
         checkpoints: Which rows of a run count.
         runs: Only the first N runs.
-        train_runs: Of "main": learn from the first N runs only, and test on all test runs.
+        train_runs: Of "main": learn from the first N runs only, if there are more, and test on all
+            test runs.
         test_zoo: The zoo that models of "across" are tested on.
 
     Raises:
@@ -93,7 +94,7 @@ def experiment_cells(
         raise BenchError("a test zoo is for the experiment across, which needs one")
     chosen = list(models or default_models(experiment, zoo, test_zoo))
     changes: list[dict[str, Any]] = [{}]
-    if train_runs is not None:
+    if train_runs is not None and train_runs < _runs_there(zoo, checkpoints, runs):
         changes = [{"train_runs": train_runs}]
     if experiment == "augmentation":
         changes = [{"augment": bound} for bound in BOUNDS]
@@ -148,5 +149,9 @@ def retrained(zoo: str, checkpoints: Checkpoints, runs: int | None) -> list[floa
 
 def smaller_sizes(zoo: str, checkpoints: Checkpoints, runs: int | None) -> list[int]:
     """The sizes below the whole zoo's, which is the main experiment's own."""
-    whole = len(set(load_examples(zoo, checkpoints, runs).column("run")))
+    whole = _runs_there(zoo, checkpoints, runs)
     return [size for size in SIZES if size < whole]
+
+
+def _runs_there(zoo: str, checkpoints: Checkpoints, runs: int | None) -> int:
+    return len(set(load_examples(zoo, checkpoints, runs).column("run")))

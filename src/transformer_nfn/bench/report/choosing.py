@@ -8,7 +8,7 @@ from typing import Any
 from transformer_nfn.bench.errors import BenchError
 from transformer_nfn.bench.models.registry import main_models
 from transformer_nfn.bench.protocol.computing import Finished, is_current, read_cells
-from transformer_nfn.bench.protocol.record import changes_of
+from transformer_nfn.bench.report.largest import main_cells
 from transformer_nfn.bench.report.predictions import read_predictions
 
 
@@ -85,9 +85,8 @@ def _with_all_splits(cells: list[Finished]) -> tuple[list[Finished], dict[str, l
         The cells that are left, and the missing splits of each model that was left out.
     """
     splits: dict[tuple[Any, ...], dict[str, set[int]]] = {}
-    for cell in cells:
-        of_main = cell.record["model"] in main_models() and not changes_of(cell.record)
-        if cell.record.get("outside") is None and of_main:
+    for cell in main_cells(cells):
+        if cell.record.get("outside") is None and cell.record["model"] in main_models():
             by_model = splits.setdefault(_zoo_of(cell), {})
             by_model.setdefault(cell.record["model"], set()).add(cell.record["split"])
     common = {zoo: set.intersection(*by_model.values()) for zoo, by_model in splits.items()}

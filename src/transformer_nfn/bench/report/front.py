@@ -4,7 +4,7 @@ import shlex
 from collections.abc import Sequence
 
 from transformer_nfn.bench.report import pictures
-from transformer_nfn.bench.report.page import Page, run_commands
+from transformer_nfn.bench.report.page import Page, fenced, run_commands
 from transformer_nfn.bench.report.scores import LEAST_GROUPS, Comparison
 from transformer_nfn.bench.report.tiers import overview_table, tier_sentences
 
@@ -63,7 +63,7 @@ def _commands(page: Page, comparisons: Sequence[Comparison]) -> str:
         for command, folders in alike.items()
     ]
     lines.append(f"tnfn bench report {page.out} --to report")
-    return "```sh\n" + "\n".join(lines) + "\n```"
+    return fenced(lines)
 
 
 _TITLE = "# Predicting accuracy from weights"
@@ -77,8 +77,8 @@ intervals, costs and the command that builds its zoo."""
 _FEWER = """In brackets: the number of splits, of models that have fewer than others. Means of
 different splits do not compare: the first of a tier is so in the splits that all of it have."""
 
-_SMALLER = """Models with a number of runs learned from so many of a zoo's, and none is called
-ahead of them."""
+_SMALLER = """Models with a number of runs learned from those of the zoo's first so many that are
+not tested, hollow in the picture; no model that had more is called ahead of them."""
 
 _CLAIMS = f""""Ahead": the 95 % interval of the paired difference excludes 0, from {LEAST_GROUPS}
 configurations on."""

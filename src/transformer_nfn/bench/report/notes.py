@@ -82,8 +82,16 @@ def _gap(comparison: Comparison, model: str, other: str) -> str:
 
 
 def _order(comparison: Comparison, model: str, other: str) -> str:
-    order = comparison.order(model, other)
-    return {"ahead": "ahead of", "behind": "behind"}.get(order, "not told apart from")
+    return _ORDERS[comparison.order(model, other)]
+
+
+_ORDERS = {
+    "ahead": "ahead of",
+    "behind": "behind",
+    "not told apart": "not told apart from",
+    "had fewer runs": "behind, with fewer runs,",
+    "had more runs": "ahead, with more runs, of",
+}
 
 
 def _within(comparison: Comparison, model: str) -> str | None:

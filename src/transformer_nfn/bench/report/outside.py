@@ -7,7 +7,7 @@ from transformer_nfn.bench.errors import BenchError
 from transformer_nfn.bench.models.kind import TIERS, Kind, Tier
 from transformer_nfn.bench.models.registry import MODELS, main_models, shown_beside
 from transformer_nfn.bench.protocol.computing import Finished
-from transformer_nfn.bench.protocol.record import changes_of
+from transformer_nfn.bench.report.largest import main_cells
 from transformer_nfn.bench.report.scores import BySplit, Comparison, Interval, add_cell
 
 #: Of a record: what all cells that can be compared share.
@@ -62,7 +62,7 @@ def standing(cell: Finished, others: Sequence[Finished]) -> list[Placed]:
         tier = MODELS[mine].tier
         found: dict[str, BySplit] = {}
         add_cell(found.setdefault(mine, {}), cell)
-        for other in others:
+        for other in main_cells(others):
             model = other.record["model"]
             rival = model != mine and model in main_models() and MODELS[model].tier == tier
             if rival and _comparable(cell, other):
@@ -80,12 +80,8 @@ def standing(cell: Finished, others: Sequence[Finished]) -> list[Placed]:
 
 
 def _comparable(one: Finished, other: Finished) -> bool:
-    """Whether both are of the same test rows, and nothing else was changed."""
-    return (
-        all(one.record[name] == other.record[name] for name in _SHARED)
-        and not changes_of(other.record)
-        and all(
-            one.table.column(name).to_pylist() == other.table.column(name).to_pylist()
-            for name in ("run_id", "checkpoint")
-        )
+    """Whether both are of the same test rows."""
+    return all(one.record[name] == other.record[name] for name in _SHARED) and all(
+        one.table.column(name).to_pylist() == other.table.column(name).to_pylist()
+        for name in ("run_id", "checkpoint")
     )

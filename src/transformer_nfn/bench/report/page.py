@@ -58,7 +58,12 @@ class Page:
             f"--name {model} --tier {MODELS[model].tier} --out {self.out}"
             for model in outside
         ]
-        return "```sh\n" + "\n".join(lines) + "\n```"
+        return fenced(lines)
+
+
+def fenced(lines: Sequence[str]) -> str:
+    """Commands in Markdown."""
+    return "\n".join(["```sh", *lines, "```"])
 
 
 def build_command(record: dict[str, Any]) -> str:
@@ -84,18 +89,14 @@ def run_commands(
         models: Which models to name; none if they are the experiment's own.
     """
     record = comparison.record
-    options = ""
-    if record["runs"] is not None:
-        options += f" --runs {record['runs']}"
-    if record["checkpoints"] != "epochs":
-        options += f" --checkpoints {record['checkpoints']}"
+    options = options_of(record)
     if experiment != "main":
         options += f" --experiment {experiment}"
     if record.get("test_zoo") is not None:
         options += f" --test-zoo {shlex.quote(record['test_folder'])}"
     lines = []
     for (splits, seeds, trained), fitted in _how_often(comparison).items():
-        often = f" --splits {_spelled(splits)}" + f" --seeds {seeds}" * (seeds > 1)
+        often = f" --splits {spelled(splits)}" + f" --seeds {seeds}" * (seeds > 1)
         often += f" --train-runs {trained}" if trained else ""
         named = fitted if len(fitted) < len(comparison.models) else models
         said = [] if named is None else [one for one in named if not _is_own(one)]
@@ -104,7 +105,17 @@ def run_commands(
     return lines
 
 
-def _spelled(splits: Sequence[int]) -> str:
+def options_of(record: dict[str, Any]) -> str:
+    """For the command line, which rows of a zoo count where not all do."""
+    options = ""
+    if record["runs"] is not None:
+        options += f" --runs {record['runs']}"
+    if record["checkpoints"] != "epochs":
+        options += f" --checkpoints {record['checkpoints']}"
+    return options
+
+
+def spelled(splits: Sequence[int]) -> str:
     """Splits for the command line: how many if they are the first, else which."""
     if list(splits) == list(range(len(splits))):
         return str(len(splits))
@@ -117,9 +128,6 @@ def _how_often(comparison: Comparison) -> dict[tuple[tuple[int, ...], int, int],
     Such as five splits, and two of them with three seeds.
     """
     found: dict[tuple[tuple[int, ...], int, int], list[str]] = {}
-    if not set(comparison.models) <= set(MODELS):  # sizes of a curve, each fitted as often
-        fits = [len(comparison.seeds(m, s)) for m in comparison.models for s in comparison.splits]
-        return {(tuple(comparison.splits), min(fits), 0): comparison.models}
     for model in comparison.models:
         seeds = {
             split: len(comparison.seeds(model, split)) for split in comparison.splits_of(model)

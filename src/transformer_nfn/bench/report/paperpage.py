@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from transformer_nfn.bench.models.registry import main_models
 from transformer_nfn.bench.protocol.computing import Finished
 from transformer_nfn.bench.protocol.experiments import BOUNDS, CHANNELS, COMPONENTS, RANKS
+from transformer_nfn.bench.protocol.record import changes_of
 from transformer_nfn.bench.report import pictures, tables
 from transformer_nfn.bench.report.page import Page, file_name, splits_of
 from transformer_nfn.bench.report.scores import Comparison, comparisons
@@ -59,12 +60,13 @@ def _augmentation(page: Page, cells: Sequence[Finished]) -> list[str]:
         for one in comparisons(cells, models, augment=bound):
             if one.splits:
                 found.setdefault((one.zoo, one.track), {})[f"±{bound:g}"] = one
+    plain = [cell for cell in cells if not changes_of(cell.record)]
     parts = []
     for (zoo, track), by_bound in found.items():
         last = next(reversed(by_bound.values()))
         original = [
-            one
-            for one in comparisons(cells, last.models, splits=last.splits)
+            one.in_splits(last.splits)
+            for one in comparisons(plain, last.models, uneven=True)
             if (one.zoo, one.track) == (zoo, track)
         ]
         whole = {"original": original[0], **by_bound} if original else by_bound
@@ -86,18 +88,18 @@ def _retrained(page: Page, cells: Sequence[Finished]) -> list[str]:
     bounds = sorted({c.record["threshold"] for c in cells if c.record["threshold"] is not None})
     models = main_models()
     again = {bound: comparisons(cells, models, threshold=bound) for bound in bounds}
+    plain = [cell for cell in cells if not changes_of(cell.record)]
     parts = []
-    for original in comparisons(cells, models):
+    for whole in comparisons(plain, models, uneven=True):
         by_threshold = {
             bound: one
             for bound, ones in again.items()
             for one in ones
-            if (one.zoo, one.track) == (original.zoo, original.track)
-            and one.splits
-            and set(one.splits) <= set(original.splits)
+            if (one.zoo, one.track) == (whole.zoo, whole.track) and one.splits
         }
-        if by_threshold:
-            last = next(iter(by_threshold.values()))
+        last = next(iter(by_threshold.values()), None)
+        original = None if last is None else whole.in_splits(last.splits)
+        if last is not None and original is not None and original.models:
             parts += [
                 f"### {original.zoo}, {original.track} starts, trained again",
                 splits_of(last),

@@ -5,6 +5,7 @@ from typing import Any
 
 from transformer_nfn.bench.models.registry import MODELS, main_models
 from transformer_nfn.bench.protocol.computing import Finished
+from transformer_nfn.bench.report.largest import main_cells
 from transformer_nfn.bench.report.scores import comparisons
 
 #: What a record of results.json says beside its τ; costs only where no rows are left out.
@@ -26,7 +27,9 @@ _COSTS = (
 
 def _results(cells: list[Finished]) -> dict[str, Any]:
     records = []
-    for comparison in comparisons(cells, main_models(), uneven=True):
+    main = [cell for cell in main_cells(cells) if cell.record["model"] in main_models()]
+    in_main = set(map(id, main))
+    for comparison in comparisons(main, main_models(), uneven=True):
         for model in comparison.models:
             for bound in comparison.thresholds:
                 for split in comparison.splits_of(model):
@@ -44,7 +47,7 @@ def _results(cells: list[Finished]) -> dict[str, Any]:
     for cell in cells:
         record = cell.record
         name = _experiment(record)
-        if name is not None:
+        if name is not None and id(cell) not in in_main:
             figures = {"threshold": record["threshold"] or 0.0, "threshold_name": "trained above"}
             figures |= {"tau": record["tau"], "tau_moved": record["tau_moved"]}
             records.append(_record(name, record, figures, costs=True))

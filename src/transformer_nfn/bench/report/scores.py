@@ -18,6 +18,7 @@ from transformer_nfn.bench.kendall import (
 from transformer_nfn.bench.protocol.computing import ANSWER, Finished
 from transformer_nfn.bench.protocol.loading import Threshold
 from transformer_nfn.bench.protocol.record import changes_of
+from transformer_nfn.bench.report.largest import main_cells
 
 DRAWS = 1000
 #: Tested groups of near-twins in all from which on an order is claimed: of two equal models,
@@ -29,6 +30,8 @@ _SAME_ROWS = ("run_id", "checkpoint", "twins", "test_accuracy")
 _SEED = 0
 
 
+#: What may be said of one model against another.
+Order = Literal["ahead", "behind", "not told apart", "had fewer runs", "had more runs"]
 #: The finished cells of a model, by split and by seed.
 BySplit = dict[int, dict[int, Finished]]
 
@@ -52,7 +55,7 @@ class Comparison:
 
     A costly model may have been fitted to fewer splits than others: its figures are of its own
     splits, and two models are compared in the splits that both have. It may also have been fitted
-    to fewer runs: then it can be ahead of one that had more, but none is called ahead of it.
+    to fewer runs: then it can be ahead of one that had more, which is never called ahead of it.
 
     Attributes:
         zoo: The zoo's name.
@@ -239,26 +242,33 @@ class Comparison:
         tested = [self.first_cell(split).table.column("twins").to_pylist() for split in splits]
         return len(set[str]().union(*tested))
 
-    def order(self, model: str, other: str) -> Literal["ahead", "behind", "not told apart"]:
-        """What may be said of two models: an order only where what was tested shows it."""
+    def order(self, model: str, other: str) -> Order:
+        """What may be said of two models: an order only where what was tested shows it.
+
+        "had fewer runs" and "had more runs" stand for behind and ahead where that may be the cause.
+        """
         common = self.splits_of(model, other)
         if self.test_groups(common) < LEAST_GROUPS:
             return "not told apart"
         gap = self.difference(model, other)
         if not gap.excludes_zero:
             return "not told apart"
-        first, last = (model, other) if gap.mean > 0 else (other, model)
-        if self.had_fewer(last, first):
-            return "not told apart"
-        return "ahead" if gap.mean > 0 else "behind"
+        if gap.mean > 0:
+            return "had more runs" if self.had_fewer(other, model) else "ahead"
+        return "had fewer runs" if self.had_fewer(model, other) else "behind"
+
+    def in_splits(self, splits: Sequence[int]) -> "Comparison":
+        """The same with some splits only, and the models that have all of them."""
+        cells = {
+            model: {split: by_split[split] for split in splits}
+            for model, by_split in self.cells.items()
+            if set(splits) <= by_split.keys()
+        }
+        return Comparison(self.zoo, self.track, cells)
 
     def evened(self) -> "Comparison":
         """The same with the splits only that every model has."""
-        cells = {
-            model: {split: by_split[split] for split in self.splits}
-            for model, by_split in self.cells.items()
-        }
-        return Comparison(self.zoo, self.track, cells) if self.splits else self
+        return self.in_splits(self.splits) if self.splits else self
 
     def has_moved(self, model: str) -> bool:
         """Whether a model was also tested after a random group element."""
@@ -367,28 +377,21 @@ def comparisons(
         splits: Only these splits; all if None.
         question: Only cells that were asked this.
         held_out: Only cells tested on runs of this kind, which were not learned from.
-        uneven: Keep the splits that only some of the models have, and take a model's fits among
-            fewer runs where it has none among all of them.
+        uneven: Keep the splits that only some of the models have, and of a model that was never
+            fitted to the whole zoo, the fits among fewer runs; see `main_cells`.
     """
     asked = {"augment": augment, "threshold": threshold, "question": question}
     changes = changes_of({**asked, "held_out": held_out})
+    assert not (uneven and changes)  # only of the main tables
     found: dict[tuple[Any, ...], dict[str, BySplit]] = {}
-    smaller: dict[tuple[Any, ...], dict[str, dict[int, BySplit]]] = {}
+    if uneven:
+        cells = main_cells(cells)
     for cell in cells:
         record = cell.record
-        if record["model"] not in models or (splits is not None and record["split"] not in splits):
-            continue
-        key = (record["zoo"], record["track"], record["checkpoints"], record["runs"])
-        changed = changes_of(record)
-        if changed == changes:
+        wanted = record["model"] in models and (splits is None or record["split"] in splits)
+        if wanted and (uneven or changes_of(record) == changes):
+            key = (record["zoo"], record["track"], record["checkpoints"], record["runs"])
             add_cell(found.setdefault(key, {}).setdefault(record["model"], {}), cell)
-        elif (size := changed.pop("train_runs", None)) is not None and changed == changes:
-            by_size = smaller.setdefault(key, {}).setdefault(record["model"], {})
-            add_cell(by_size.setdefault(size, {}), cell)
-    if uneven:
-        for key, by_model in found.items():
-            for model, by_size in smaller.get(key, {}).items():
-                by_model.setdefault(model, by_size[max(by_size)])
     result = []
     for (zoo, track, _, runs), by_model in sorted(found.items(), key=lambda item: str(item[0])):
         ordered = {model: by_model[model] for model in models if model in by_model}

@@ -6,8 +6,16 @@ from transformer_nfn.bench.models.registry import MODELS
 from transformer_nfn.bench.protocol.computing import Finished
 from transformer_nfn.bench.report import pictures
 from transformer_nfn.bench.report.across import transfer_table, transfers
-from transformer_nfn.bench.report.learning import learning_table, learnings
-from transformer_nfn.bench.report.page import Page, file_name, splits_of
+from transformer_nfn.bench.report.learning import Learning, learning_table, learnings
+from transformer_nfn.bench.report.page import (
+    Page,
+    build_command,
+    fenced,
+    file_name,
+    options_of,
+    spelled,
+    splits_of,
+)
 
 
 def sizes_page(page: Page, cells: Sequence[Finished]) -> str | None:
@@ -16,10 +24,9 @@ def sizes_page(page: Page, cells: Sequence[Finished]) -> str | None:
     found = learnings(cells, list(MODELS))
     for learning in sorted(found, key=lambda one: not one.zoo.startswith("mnist")):
         whole = learning.sizes[-1]
-        longest = max(learning.by_model.values(), key=lambda one: len(one.splits))
         parts += [
             f"## {learning.zoo}, {learning.track} starts, up to {whole:,} runs",
-            page.command(longest, "sizes", models=learning.models),
+            _commands(page, learning),
             learning_table(learning),
             page.picture(
                 f"sizes-{file_name(learning.zoo, learning.track)}-{whole}.png",
@@ -28,6 +35,26 @@ def sizes_page(page: Page, cells: Sequence[Finished]) -> str | None:
             ),
         ]
     return _page("Learning curves", _SIZES, parts)
+
+
+def _commands(page: Page, learning: Learning) -> str:
+    """What computes the sizes: an experiment of its own, or for costly models size by size."""
+    zoo_runs = next(iter(learning.by_model.values())).record["zoo_runs"]
+    alike: dict[tuple[tuple[int, ...], tuple[int, ...]], list[str]] = {}
+    for model in learning.models:
+        comparison, sizes = learning.by_model[model], learning.sizes_of(model)
+        smaller = () if sizes[-1] == zoo_runs else tuple(sizes)
+        alike.setdefault((tuple(comparison.splits), smaller), []).append(model)
+    first = next(iter(learning.by_model.values()))
+    lines = [build_command(first.record)]
+    for (splits, smaller), models in alike.items():
+        asked = [f"--train-runs {size}" for size in smaller] or ["--experiment sizes"]
+        lines += [
+            f"tnfn bench run --zoo {first.record['folder']} --splits {spelled(splits)}"
+            f"{options_of(first.record)} {one} --models {','.join(models)} --out {page.out}"
+            for one in asked
+        ]
+    return fenced(lines)
 
 
 def transfer_page(page: Page, cells: Sequence[Finished]) -> str | None:
@@ -53,15 +80,16 @@ def _page(title: str, introduction: str, parts: Sequence[str]) -> str | None:
 
 _SIZES = """τ as a function of the zoo's size; [all models at a glance](index.md). A size of n
 has those of the zoo's first n runs that are in the training and validation sets, as if no other
-had been built; the test rows are the whole zoo's at every size, so sizes differ in nothing else.
-The last size is the whole zoo, as on its own page. Extrapolated is τ(n) = a − b n^(−c), a at
-most the noise ceiling and b at least 0, by least squares over the points of all splits; its
-interval is 95 % of the curves that fit a bootstrap over splits and, within each, over tested
-configurations and seeds, 1,000 draws. Three numbers of a curve from so few sizes, and many times
-beyond the largest: the interval says what these curves make of the noise, not whether τ follows
-such a curve. As a back-test, the curve of all sizes but the last foretells the last, which is
-known. Settings of models stay as they are, which larger zoos would allow to be larger; small
-sizes choose epochs and trees on a handful of validation runs."""
+had been built; the test rows are the whole zoo's at every size, so sizes differ in nothing
+else. The last size of a model is the whole zoo, or the most that a costly one learned from.
+Extrapolated is τ(n) = a − b n^(−c), a at most the noise ceiling and b at least 0, by least
+squares over the points of all splits; its interval is 95 % of the curves that fit a bootstrap
+over splits and, within each, over tested configurations and seeds, 1,000 draws. Three numbers
+of a curve from so few sizes, and many times beyond the largest: the interval says what these
+curves make of the noise, not whether τ follows such a curve. As a back-test, the curve of all
+sizes but the last foretells the last, which is known. Settings of models stay as they are,
+which larger zoos would allow to be larger; small sizes choose epochs and trees on a handful of
+validation runs."""
 
 _ACROSS = """Trained on the training runs of one zoo, tested on all rows of another, by τ with
 the accuracies within that zoo: only the order of its nets counts. A model is there if it can

@@ -88,12 +88,7 @@ def differences_table(comparison: Comparison) -> str:
 def _verdict(comparison: Comparison, model: str, other: str) -> str:
     if not comparison.splits_of(model, other):
         return "no split in common"
-    gap = comparison.difference(model, other)
-    word: str = comparison.order(model, other)
-    if gap.mean < 0 and comparison.had_fewer(model, other):
-        word = "had fewer runs"
-    elif gap.mean > 0 and comparison.had_fewer(other, model):
-        word = "the other had fewer runs"
+    gap, word = comparison.difference(model, other), comparison.order(model, other)
     return f"{gap.mean:+.3f} [{gap.low:+.3f}, {gap.high:+.3f}], {word}"
 
 
@@ -212,12 +207,14 @@ def augmentation_table(by_bound: Mapping[str, Comparison], task: str) -> str:
 
 def retrained_table(original: Comparison, by_threshold: Mapping[float, Comparison]) -> str:
     """τ of models trained once → trained again above each threshold, on the same test rows."""
-    splits = next(iter(by_threshold.values())).splits
+    retrained = {model for again in by_threshold.values() for model in again.models}
     rows = []
     for model in original.models:
+        if model not in retrained:
+            continue
         cells = [MODELS[model].title]
         for accuracy, again in by_threshold.items():
-            once = original.by_split(model, Threshold("", accuracy), splits=splits)
+            once = original.by_split(model, Threshold("", accuracy), splits=again.splits)
             shown_again = figure(again.tau(model).mean if model in again.models else None)
             cells.append(f"{np.mean(once):.3f} → {shown_again}")
         rows.append(cells)

@@ -84,28 +84,27 @@ def _said(comparison: Comparison, ranked: Sequence[str]) -> tuple[str, str]:
         return f"{title} is the only one", ""
     if ours is None:
         return f"{title} is first", ""
-    fewer = any(comparison.had_fewer(other, best) for other in others)
-    others = [other for other in others if not comparison.had_fewer(other, best)]
     orders = {other: comparison.order(best, other) for other in others}
-    if ours != best and ours not in orders:
-        return f"{title} is", ", ours was fitted among fewer runs"
     if ours != best:
         return f"{title} is", f", {_ORDERS[orders[ours]]} ours"
     # The first is so in the splits that all of the tier have; some pairs have more of them.
-    for word in ("behind", "not told apart"):
+    for word in ("behind", "had fewer runs", "not told apart"):
         some = [other for other, order in orders.items() if order == word]
         if some:
             more = f" and {len(some) - 1} more" if len(some) > 1 else ""
             return f"{title} is first", f", {_ORDERS[word]} {MODELS[some[0]].title}{more}"
-    if not orders:
+    if set(orders.values()) == {"had more runs"}:
         return f"{title} is first", ", all others had fewer runs"
-    return f"{title} is first", f", ahead of all others{' that had as many runs' * fewer}"
+    alike = " that had as many runs" * ("had more runs" in orders.values())
+    return f"{title} is first", f", ahead of all others{alike}"
 
 
 #: How a sentence goes on after what is said of the first of a tier.
 _ORDERS = {
     "ahead": "ahead of",
     "behind": "but in the splits that both have behind",
+    "had fewer runs": "but in the splits that both have behind, with fewer runs,",
+    "had more runs": "with more runs than",
     "not told apart": "not told apart from",
 }
 

@@ -85,8 +85,8 @@ def _fewer(comparison: Comparison) -> str:
     if any(comparison.train_runs(model) is not None for model in comparison.models):
         said += (
             " Models with a number of runs behind their name learned from those of the zoo's first "
-            "so many runs that are not tested; the test rows are the same for all. No other is "
-            "called ahead of them."
+            "so many runs that are not tested; the test rows are the same for all. No model that "
+            "had more is called ahead of them. Pictures do not say how many it had."
         )
     return said
 

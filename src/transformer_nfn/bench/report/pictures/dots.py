@@ -56,7 +56,7 @@ def tracks(comparisons: Sequence[Comparison]) -> bytes:
         grid = _dot_axes(
             figure, panels, rows, headers, limits, above=ceilings != [None] * len(panels)
         )
-        for axes, panel, ceiling in zip(grid, taus, ceilings, strict=False):
+        for number, (axes, panel, ceiling) in enumerate(zip(grid, taus, ceilings, strict=False)):
             for model, row in rows.items():
                 if model not in panel:
                     _beside(axes, row, "–")
@@ -64,7 +64,15 @@ def tracks(comparisons: Sequence[Comparison]) -> bytes:
                 look = look_of(model)
                 interval = panel[model]
                 axes.hlines(row, interval.low, interval.high, color=look.colour, linewidth=2.2)
-                axes.plot(interval.mean, row, look.marker, color=look.colour, markersize=7)
+                face = "white" if panels[number].train_runs(model) else look.colour
+                axes.plot(
+                    interval.mean,
+                    row,
+                    look.marker,
+                    color=look.colour,
+                    markerfacecolor=face,
+                    markersize=7,
+                )
                 _beside(axes, row, signed(interval.mean), look.colour)
             if ceiling is not None:
                 axes.axvline(ceiling, color=GREY, linewidth=1.2, zorder=0.9)
