@@ -18,6 +18,7 @@ from transformer_nfn.bench.report.tables import differences_table, main_table
 from transformer_nfn.bench.report.tiers import overview_table, tier_sentences
 from transformer_nfn.bench.report.writing import write_report
 
+TAU = ("predicted", "test_accuracy")
 #: Of a tier: one of ours, and two others of which one learned from fewer runs.
 SIZES = {"heads": {}, "nfn": {"noise": 0.2, "train_runs": 20}, "forest": {"noise": 2.0}}
 
@@ -162,6 +163,11 @@ def test_figures_of_other_experiments_are_of_the_same_splits(tmp_path: Path) -> 
     assert "Splits: 0, 2." in retrained
     rows = [line for line in retrained.splitlines() if line.startswith("|") and " → " in line]
     assert [row.split("|")[1].strip() for row in rows] == ["Transformer-NFN", "MLP"]
+    asked = [fake(m, s, 0.4, question="gap") for m in ("nfn", "mlp") for s in (0, 2)]
+    both = [kendall_tau(*(fake("mlp", s, 0.1).column(c) for c in TAU)) for s in (0, 2)]
+    questions = page("questions.md", [*cells, *asked], tmp_path / "asked")
+    assert "Splits: 0, 2." in questions
+    assert f"| MLP | {sum(both) / 2:.3f} [" in questions
     original = [fake("mlp", 1, 0.1)]
     mean = kendall_tau(original[0].column("predicted"), original[0].column("test_accuracy"))
     augmented = paper.partition("## Augmentation")[2]

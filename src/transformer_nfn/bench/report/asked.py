@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from transformer_nfn.bench.models.registry import MODELS
 from transformer_nfn.bench.protocol.computing import Finished
 from transformer_nfn.bench.protocol.heldout import HELD_OUT
+from transformer_nfn.bench.protocol.record import changes_of
 from transformer_nfn.bench.questions import QUESTIONS
 from transformer_nfn.bench.report.page import Page, splits_of
 from transformer_nfn.bench.report.scores import Comparison, comparisons
@@ -14,7 +15,8 @@ from transformer_nfn.bench.report.tables import shown, table
 def asked_page(page: Page, cells: Sequence[Finished]) -> str | None:
     """Both; None if nothing of it was computed."""
     models = list(MODELS)
-    main = {(one.zoo, one.track): one for one in comparisons(cells, models)}
+    plain = [cell for cell in cells if not changes_of(cell.record)]
+    main = {(one.zoo, one.track): one for one in comparisons(plain, models, uneven=True)}
     questions = _by_zoo(
         {
             name: comparisons(cells, models, question=name)
@@ -32,7 +34,8 @@ def asked_page(page: Page, cells: Sequence[Finished]) -> str | None:
             parts += [f"## {title}", said]
         for (zoo, track), by_name in found.items():
             last = next(reversed(by_name.values()))
-            columns = {"accuracy": main[zoo, track]} if (zoo, track) in main else {}
+            there = (zoo, track) in main
+            columns = {"accuracy": main[zoo, track].in_splits(last.splits)} if there else {}
             parts += [
                 f"### {zoo}, {track} starts",
                 splits_of(last),
