@@ -1,4 +1,4 @@
-"""All that docs/results shows: build the zoos, run the benchmark, write the pages.
+"""All that docs/results and docs/zoos show: build the zoos, run the benchmark, write the pages.
 
     python tools/results.py ../zoos --hours 3       # again, to go on where it stopped
     python tools/results.py ../zoos --list          # only the commands, in their order
@@ -15,6 +15,7 @@ import argparse
 import json
 import os
 import shlex
+import shutil
 import signal
 import subprocess
 import sys
@@ -30,6 +31,7 @@ from transformer_nfn.bench.protocol.experiments import SIZES
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = ROOT / "docs" / "results"
 SEARCH = PAGES / "fits.json"
+CARDS = ROOT / "docs" / "zoos"
 OUT_OF_TIME = 3
 #: An interrupted command writes its state; so long it may take.
 GRACE = 120.0
@@ -138,6 +140,16 @@ def commands(
     yield [*tnfn, *report, "--notes", str(PAGES / "notes.md")]
 
 
+def copy_cards(zoos: Path, to: Path) -> None:
+    """Make pages of the documentation from the data cards of the zoos that are here."""
+    for zoo in ZOOS:
+        folder, page = zoos / zoo.folder, to / f"{zoo.folder}.md"
+        if (folder / "README.md").is_file():
+            _, _, card = (folder / "README.md").read_text("utf-8").split("---\n", 2)
+            page.write_text(card.strip().replace("(accuracy.png)", f"({zoo.folder}.png)") + "\n")
+            shutil.copyfile(folder / "accuracy.png", page.with_suffix(".png"))
+
+
 def _is_searched() -> bool:
     """Whether all candidates of all models were fitted, here or elsewhere."""
     if not SEARCH.is_file():
@@ -195,6 +207,8 @@ def main(arguments: list[str] | None = None) -> int:
             print("\nthe time is over: run it again to go on", file=sys.stderr)
         if code:
             return code
+    if not given.list:
+        copy_cards(given.zoos, CARDS)
     return 0
 
 

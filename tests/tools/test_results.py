@@ -84,6 +84,19 @@ def test_nothing_that_is_costly_is_fitted_to_a_whole_large_zoo():
         assert not set(results.COSTLY) & set(command[command.index("--models") + 1].split(","))
 
 
+def test_cards_of_the_zoos_that_are_here_become_pages(tmp_path):
+    folder = tmp_path / "agnews-small"
+    folder.mkdir()
+    (folder / "README.md").write_text("---\nlicense: other\n---\n\n# AG\n\n![x](accuracy.png)\n")
+    (folder / "accuracy.png").write_bytes(b"picture")
+    to = tmp_path / "docs"
+    to.mkdir()
+    results.copy_cards(tmp_path, to)
+    assert (to / "agnews-small.md").read_text() == "# AG\n\n![x](agnews-small.png)\n"
+    assert (to / "agnews-small.png").read_bytes() == b"picture"
+    assert len(list(to.iterdir())) == 2
+
+
 def test_a_zoo_is_tabled_before_the_next_is_built():
     steps = [
         "build" if "build" in command else "fit"
