@@ -1,11 +1,12 @@
 """Speed of the zoo's trainer: net-steps a second against a plain loop over single nets.
 
 Both train the paper's net with Adam, L2 and dropout 0.1 on one thread, on the same tensors that are
-already in memory, without augmentation. The plain loop is nn.Linear, nn.LayerNorm, nn.Dropout,
-autograd and torch.optim, one net after the other; of its two ways to write attention, by hand and
-by torch's fused kernel, the faster one counts. The two are timed in turns and a ratio is the median
-over the turns. The limit is the time that the step's matmul flops would take at the rate of one
-large matmul, measured in the same turns.
+already in memory, without augmentation. The trainer runs in torch and, where there is a C++
+compiler, compiled. The plain loop is nn.Linear, nn.LayerNorm, nn.Dropout, autograd and torch.optim,
+one net after the other; of its two ways to write attention, by hand and by torch's fused kernel,
+the faster one counts. All are timed in turns and a ratio is the median over the turns. The limit is
+the time that the step's matmul flops would take at the rate of one large matmul, measured in the
+same turns.
 
     python benchmarks/zoo/throughput.py
     python benchmarks/zoo/throughput.py --quick --json
@@ -27,9 +28,12 @@ from torch.nn import functional as F
 from transformer_nfn.space import sine_positions
 from transformer_nfn.zoo import GroupTrainer, Hyperparameters, NetShape, Recipe, Run
 from transformer_nfn.zoo.tasks import Part, Task, patches
+from transformer_nfn.zoo.training.compiled import Compiled
+from transformer_nfn.zoo.training.engines import InTorch
 
-#: Recipe whose sizes are taken, and how many times as fast the trainer should be.
-TARGETS = {"mnist-paper": 1.5, "mnist-small": 3.0}
+#: How many times as fast the trainer should be for the sizes of a recipe, either way.
+WAYS = ("torch", "compiled")
+TARGETS = {"mnist-paper": (1.5, 2.5), "mnist-small": (3.0, 5.0)}
 HYPERPARAMETERS = Hyperparameters(
     optimizer="adam", lr=1e-3, l2=1e-6, dropout=0.1, init_std=0.2, train_fraction=1.0
 )
@@ -101,10 +105,17 @@ def plain_step(recipe: Recipe, task: Task, fused: bool) -> Callable[[], None]:
     return step
 
 
-def group_step(recipe: Recipe, task: Task, nets: int) -> Callable[[], None]:
+def group_step(
+    recipe: Recipe, task: Task, nets: int, *, compiled: bool = False
+) -> Callable[[], None] | None:
+    """None where nothing can be compiled."""
     training = recipe.training.model_copy(update={"crop": 0, "train_examples": None})
     runs = [Run(str(seed), seed, HYPERPARAMETERS) for seed in range(nets)]
     trainer = GroupTrainer(recipe.shape, task, training, runs)
+    if not compiled:
+        trainer.engine = InTorch(recipe.shape, trainer.weights, training.batch)
+    elif not isinstance(trainer.engine, Compiled):
+        return None
     generator = torch.Generator().manual_seed(1)
     rates = trainer.rates(1, 0)
 
@@ -134,27 +145,35 @@ def rate(step: Callable[[], object], seconds: float) -> float:
     return count / (time.perf_counter() - start)
 
 
-def measure(name: str, turns: int, seconds: float) -> dict[str, float]:
+def measure(name: str, turns: int, seconds: float) -> dict[str, dict[str, float]]:
+    """Of each way that can be had: medians over the turns."""
     recipe = Recipe.load(name)
     task, nets = make_task(recipe), recipe.lockstep
-    group = group_step(recipe, task, nets)
+    made = {way: group_step(recipe, task, nets, compiled=way == "compiled") for way in WAYS}
+    steps = {way: step for way, step in made.items() if step is not None}
     plain = {fused: plain_step(recipe, task, fused) for fused in (False, True)}
     big, out = torch.randn(768, 768), torch.empty(768, 768)
-    seen: dict[str, list[float]] = {"group": [], "plain": [], "ratio": [], "limit": []}
+    seen: dict[str, dict[str, list[float]]] = {
+        way: {"group": [], "plain": [], "ratio": [], "limit": []} for way in steps
+    }
     for _ in range(turns):
         alone = max(rate(plain[False], seconds), rate(plain[True], seconds))
-        together = nets * rate(group, seconds)
         peak = 2.0 * 768**3 * rate(lambda: torch.mm(big, big, out=out), seconds / 4)
-        seen["group"].append(together)
-        seen["plain"].append(alone)
-        seen["ratio"].append(together / alone)
-        seen["limit"].append(together * flops(recipe) / peak)
-    return {key: statistics.median(values) for key, values in seen.items()}
+        for way, step in steps.items():
+            together = nets * rate(step, seconds)
+            found = (together, alone, together / alone, together * flops(recipe) / peak)
+            for values, one in zip(seen[way].values(), found, strict=True):
+                values.append(one)
+    return {
+        way: {key: statistics.median(values) for key, values in kinds.items()}
+        for way, kinds in seen.items()
+    }
 
 
 def profile(name: str) -> None:
     recipe = Recipe.load(name)
     step = group_step(recipe, make_task(recipe), recipe.lockstep)
+    assert step is not None
     step()
     with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as seen:
         for _ in range(10):
@@ -168,7 +187,11 @@ def sizes() -> None:
     for name, choices in (("mnist-paper", (1, 2, 4)), ("mnist-small", (1, 2, 4, 8, 16, 32))):
         recipe = Recipe.load(name)
         steps = {nets: group_step(recipe, make_task(recipe), nets) for nets in choices}
-        seen = {nets: [nets * rate(step, 0.5) for _ in range(5)] for nets, step in steps.items()}
+        seen = {
+            nets: [nets * rate(step, 0.5) for _ in range(5)]
+            for nets, step in steps.items()
+            if step is not None
+        }
         figures = {nets: round(statistics.median(values), 1) for nets, values in seen.items()}
         print(f"{name}: net-steps a second by nets in lockstep: {figures}")
 
@@ -192,14 +215,19 @@ def main() -> None:
         return
     turns, seconds = (3, 0.5) if options.quick else (15, 2.0)
     figures = []
-    print("size          plain /s   group /s   ratio  target   of the matmul limit")
-    for name, target in TARGETS.items():
-        seen = measure(name, turns, seconds)
-        figures.append({"size": name, "target": target, **seen})
-        print(
-            f"{name:12s} {seen['plain']:9.1f} {seen['group']:10.1f} {seen['ratio']:7.2f} "
-            f"{target:7.1f} {100 * seen['limit']:20.0f} %"
-        )
+    print("size          way        plain /s   group /s   ratio  target   of the matmul limit")
+    for name, targets in TARGETS.items():
+        measured = measure(name, turns, seconds)
+        for way, target in zip(WAYS, targets, strict=True):
+            if way not in measured:
+                print(f"{name:12s} {way:9s}: no C++ compiler on this machine")
+                continue
+            seen = measured[way]
+            figures.append({"size": name, "way": way, "target": target, **seen})
+            print(
+                f"{name:12s} {way:9s} {seen['plain']:9.1f} {seen['group']:10.1f} "
+                f"{seen['ratio']:7.2f} {target:7.1f} {100 * seen['limit']:20.0f} %"
+            )
     if options.json:
         ok = all(figure["ratio"] >= figure["target"] for figure in figures)
         print(json.dumps({"figures": figures, "ok": ok}))

@@ -11,6 +11,7 @@ from transformer_nfn.zoo.nets import NetShape, views
 from transformer_nfn.zoo.recipe import Recipe, Training
 from transformer_nfn.zoo.runs import derived_seed
 from transformer_nfn.zoo.tasks import Cropper, Task, load_task
+from transformer_nfn.zoo.training import engines
 from transformer_nfn.zoo.training import trainer as trainer_module
 from transformer_nfn.zoo.training.masks import Masks
 from transformer_nfn.zoo.training.trainer import GroupTrainer, Orders
@@ -144,8 +145,10 @@ def test_a_batch_in_parts_gives_the_same_as_one_pass(monkeypatch):
     task = images_task()
     shape, runs = shape_of(task), [make_run(seed) for seed in range(3)]
     whole = train_group(shape, task, runs, TRAINING, steps=10)
-    monkeypatch.setattr(trainer_module, "CPU_ROWS", 4 * shape.tokens * len(runs))
-    assert GroupTrainer(shape, task, TRAINING, runs).part_size == 4
+    monkeypatch.setattr(engines, "CPU_ROWS", 4 * shape.tokens * len(runs))
+    engine = GroupTrainer(shape, task, TRAINING, runs).engine
+    assert isinstance(engine, engines.InTorch)
+    assert engine.part_size == 4
     parts = train_group(shape, task, runs, TRAINING, steps=10)
     assert relative_error(parts, whole) <= 1e-10
 

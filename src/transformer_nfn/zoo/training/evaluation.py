@@ -9,7 +9,7 @@ from torch import Tensor
 
 from transformer_nfn.zoo.nets import NetShape
 from transformer_nfn.zoo.tasks import Part
-from transformer_nfn.zoo.training.lockstep import Lockstep
+from transformer_nfn.zoo.training.engines import make_engine
 
 BATCH = 64  # examples at once
 #: Bins of equal width in which confidence is compared with accuracy.
@@ -44,7 +44,7 @@ class Evaluation:
     """Answers of the nets whose weights stand in one buffer, read anew at each call."""
 
     def __init__(self, shape: NetShape, weights: Float[Tensor, "n weights"]) -> None:
-        self._net = Lockstep(shape, weights, BATCH, train=False)
+        self._engine = make_engine(shape, weights, BATCH)
         self._like = weights
         # A part is kept beside what is made of it, so that its id is not used for another one.
         self._moved_parts: dict[int, tuple[Part, _Examples]] = {}
@@ -79,14 +79,14 @@ class Evaluation:
         self, part: _Examples
     ) -> Iterator[tuple[Float[Tensor, "n b classes"], Int64[Tensor, " b"]]]:
         """Logits of all nets and the labels, some examples at a time; used before the next."""
-        nets, count = len(self._like), len(part.labels)
+        count = len(part.labels)
         for first in range(0, count, BATCH):
             # The last batch is filled up with the first examples, which are not counted again.
             index = torch.arange(first, first + BATCH, device=part.inputs.device) % count
-            chosen = part.inputs[index].expand(nets, -1, -1, -1)
-            lengths = None if part.lengths is None else part.lengths[index].expand(nets, -1)
+            lengths = None if part.lengths is None else part.lengths[index]
             real = min(BATCH, count - first)
-            yield self._net.logits(chosen, lengths)[:, :real], part.labels[index[:real]]
+            logits = self._engine.logits(part.inputs[index], lengths)
+            yield logits[:, :real], part.labels[index[:real]]
 
     def _moved(self, part: Part) -> _Examples:
         if id(part) not in self._moved_parts:

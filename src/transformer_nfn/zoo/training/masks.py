@@ -38,25 +38,25 @@ class Masks:
         like: Float[Tensor, "..."],
     ) -> None:
         distinct = sorted(set(rates))
-        self._pool = torch.cat([mask_pool(rate, width) for rate in distinct]).to(like)
+        self.pool = torch.cat([mask_pool(rate, width) for rate in distinct]).to(like)
         self._first = torch.tensor([POOL * distinct.index(rate) for rate in rates])
         self._generators = [torch.Generator().manual_seed(seed) for seed in seeds]
-        self._choice = torch.empty(len(rates), layers, rows, dtype=torch.int64)
+        self.choice = torch.empty(len(rates), layers, rows, dtype=torch.int64)
         self._masks: dict[int, Tensor] = {}
 
     def draw(self) -> None:
         """Choose new masks for all tokens."""
-        for choice, generator in zip(self._choice, self._generators, strict=True):
+        for choice, generator in zip(self.choice, self._generators, strict=True):
             torch.randint(POOL, choice.shape, generator=generator, out=choice)
-        self._choice.add_(self._first[:, None, None])
+        self.choice.add_(self._first[:, None, None])
 
     def part(self, first: int, stop: int) -> Float[Tensor, "n layers rows x"]:
         """The masks chosen for some of the tokens; they stand where the last ones stood."""
-        choice = self._choice[:, :, first:stop]
+        choice = self.choice[:, :, first:stop]
         masks = self._masks.get(stop - first)
         if masks is None:
-            masks = self._pool.new_empty(*choice.shape, self._pool.shape[1])
+            masks = self.pool.new_empty(*choice.shape, self.pool.shape[1])
             self._masks[stop - first] = masks
-        chosen = choice.flatten().to(self._pool.device)
-        torch.index_select(self._pool, 0, chosen, out=masks.flatten(0, 2))
+        chosen = choice.flatten().to(self.pool.device)
+        torch.index_select(self.pool, 0, chosen, out=masks.flatten(0, 2))
         return masks

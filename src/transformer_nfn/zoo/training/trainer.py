@@ -17,14 +17,11 @@ from transformer_nfn.zoo.optimizers import make_optimizer
 from transformer_nfn.zoo.recipe import Training
 from transformer_nfn.zoo.runs import Run, derived_seed
 from transformer_nfn.zoo.tasks import Cropper, Task
+from transformer_nfn.zoo.training.engines import make_engine
 from transformer_nfn.zoo.training.evaluation import NOT_TESTED, Evaluation, Tested
-from transformer_nfn.zoo.training.lockstep import Lockstep
 from transformer_nfn.zoo.training.masks import Masks
 
 FLOOR = 1e-5  # where the cosine ends
-#: Tokens of all nets in one pass on a CPU. A larger batch is cut into parts whose gradients are
-#: added up, since buffers of more than this do not stay in the cache.
-CPU_ROWS = 4096
 
 
 @dataclass(frozen=True)
@@ -106,12 +103,7 @@ class GroupTrainer:
 
         start = shape.start(seeds("start"), [one.init_std for one in h], dtype)
         self.weights = start.to(device)
-        self.part_size = training.batch
-        if self.weights.device.type == "cpu":
-            sizes = [b for b in range(1, training.batch + 1) if training.batch % b == 0]
-            fitting = [b for b in sizes if b * shape.tokens * len(runs) <= CPU_ROWS]
-            self.part_size = max(fitting, default=1)
-        self.net = Lockstep(shape, self.weights, self.part_size, train=True)
+        self.engine = make_engine(shape, self.weights, training.batch)
         self.optimizer = make_optimizer(h[0].optimizer, self.weights, column([r.l2 for r in h]))
         part = task.train.first(training.train_examples or len(task.train))
         self.inputs, self.labels = part.inputs.to(device, dtype), part.labels.to(device)
@@ -172,41 +164,9 @@ class GroupTrainer:
         inputs, labels, lengths = self.batch(index)
         if self.masks is not None:
             self.masks.draw()
-        losses, rights = self.weights.new_zeros(2, len(self.runs), dtype=torch.float64)
-        for first in range(0, labels.shape[1], self.part_size):
-            part = slice(first, first + self.part_size)
-            loss, right = self._pass(
-                inputs[:, part],
-                labels[:, part],
-                None if lengths is None else lengths[:, part],
-                part,
-            )
-            losses += loss
-            rights += right
-        assert self.net.flat_gradient is not None
-        self.optimizer.step(self.net.flat_gradient, rates)
-        return losses / labels.shape[1], rights / labels.shape[1]
-
-    def _pass(
-        self,
-        inputs: Float[Tensor, "n b t p"],
-        labels: Int64[Tensor, "n b"],
-        lengths: Int64[Tensor, "n b"] | None,
-        part: slice,
-    ) -> tuple[Float[Tensor, " n"], Int64[Tensor, " n"]]:
-        """Forward and backward of a part of the batch: its summed loss, and how many are right."""
-        tokens = self.shape.tokens
-        masks = None
-        if self.masks is not None:
-            masks = self.masks.part(part.start * tokens, part.stop * tokens)
-        log_p = self.net.logits(inputs, lengths, masks).log_softmax(dim=-1)
-        target = labels.unsqueeze(-1)
-        loss = -log_p.gather(2, target).sum(dim=(1, 2))
-        right = (log_p.argmax(dim=-1) == labels).sum(dim=1)
-        g = log_p.exp_()
-        g.scatter_add_(2, target, g.new_full((), -1.0).expand(target.shape))
-        self.net.backward(g.div_(self.training.batch), add=part.start > 0)
-        return loss, right
+        found = self.engine.step(inputs, labels, lengths, self.masks)
+        self.optimizer.step(found.gradient, rates)
+        return found.loss / labels.shape[1], found.right / labels.shape[1]
 
     def epoch(self, number: int) -> tuple[Float[Tensor, " n"], Float[Tensor, " n"]]:
         """One pass over each net's examples; the mean loss and accuracy of each."""
