@@ -7,7 +7,7 @@ from transformer_nfn.jobs.folder import ShardFolder
 from transformer_nfn.jobs.progress import track
 from transformer_nfn.jobs.ray_executor import RayExecutor
 from transformer_nfn.jobs.tables import MOST_MORE, MOST_TIMES, read_table, sound
-from transformer_nfn.jobs.threads import one_thread
+from transformer_nfn.jobs.threads import no_subnormals, one_thread
 
 __all__ = [
     "MOST_MORE",
@@ -21,6 +21,7 @@ __all__ = [
     "RayExecutor",
     "ShardFolder",
     "check_regular",
+    "no_subnormals",
     "one_thread",
     "read_csv",
     "read_table",

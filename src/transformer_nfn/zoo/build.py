@@ -8,7 +8,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from transformer_nfn.jobs import Done, Executor, Failed, ShardFolder, one_thread
+from transformer_nfn.jobs import Done, Executor, Failed, ShardFolder, no_subnormals, one_thread
 from transformer_nfn.zoo.format.ownership import SWEEP_AGE, check_owner, claim, data_url, logs_url
 from transformer_nfn.zoo.format.schema import ROW_GROUP, run_columns, zoo_table
 from transformer_nfn.zoo.groups import Group, open_groups
@@ -45,7 +45,7 @@ def _task(name: str, data: str | None, patch: int | None) -> Task:
 def train_job(job: GroupJob) -> Trained:
     """Train a group and commit its shard."""
     recipe = job.recipe
-    with one_thread(job.device):
+    with one_thread(job.device), no_subnormals():
         task = _task(recipe.task, job.data, recipe.patch)
         if task.digest != recipe.data:  # of another machine
             raise DataError(
