@@ -20,7 +20,7 @@ def one_thread(device: str) -> Iterator[None]:
 
 @contextmanager
 def no_subnormals() -> Iterator[None]:
-    """Take numbers below 1e-38 for zero on this thread: each costs a hundred times as much as others.
+    """Take numbers below 1e-38 for zero on this thread: each costs a hundred times as much.
 
     The attention of a trained net is full of them, after a softmax of scores far apart.
     """
