@@ -168,6 +168,28 @@ def test_neighbours_do_not_matter():
 
 
 @needs_compiler
+def test_of_equal_answers_the_first_counts():
+    shape = SHAPES["mnist-small"]
+    _, read = make_pass(shape, torch.float32, ragged=False, dropout=False)
+    nets = torch.zeros(NETS, shape.size)
+    found = compiled(shape, nets).step(*read)
+    assert torch.equal(found.right, (read[1] == 0).sum(dim=1))
+    assert torch.equal(found.right, InTorch(shape, nets, BATCH).step(*read).right)
+
+
+@needs_compiler
+def test_numbers_below_the_usual_format_are_zero_inside_only():
+    shape = SHAPES["mnist-small"]
+    _, (inputs, labels, _, _) = make_pass(shape, torch.float32, ragged=False, dropout=False)
+    nets = torch.zeros(NETS, shape.size)
+    place = shape.trained["bias2"].offset
+    nets[:, place] = -93.0  # e^-93 is such a number
+    found = compiled(shape, nets).step(inputs, labels.clamp_min(1), None, None)
+    assert (found.gradient[:, place] == 0).all()
+    assert (torch.tensor([1e-30]) * 1e-10).item() > 0
+
+
+@needs_compiler
 def test_nothing_beyond_the_buffers_is_read():
     shape = SHAPES["words"]
     weights, (inputs, labels, lengths, _) = make_pass(shape, torch.float32, True, False)
