@@ -15,3 +15,12 @@ def test_small_numbers_are_zero_inside_only():
     with pytest.raises(ZeroDivisionError), no_subnormals():
         raise ZeroDivisionError
     assert (tiny * 1e-10).item() > 0
+
+
+def test_what_was_there_before_comes_back():
+    tiny = torch.tensor([1e-30])
+    with no_subnormals():
+        with no_subnormals():
+            pass
+        assert (tiny * 1e-10).item() == 0
+    assert (tiny * 1e-10).item() > 0

@@ -106,7 +106,14 @@ def test_the_description_has_the_recipe_and_the_versions(tiny_recipe, tiny_zoo):
 
 def test_a_session_leaves_a_log(tiny_zoo):
     (log,) = logs(tiny_zoo.url)
-    assert set(log) == {"started", "wall_seconds", "worker_seconds", "workers", "runs"}
+    assert set(log) == {
+        "started",
+        "wall_seconds",
+        "worker_seconds",
+        "workers",
+        "runs",
+        "compiled_runs",
+    }
     assert (log["runs"], log["workers"]) == (10, 1)
     assert 0 < log["worker_seconds"] <= log["wall_seconds"] + 0.1
     time.strptime(log["started"], "%Y-%m-%dT%H:%M:%SZ")

@@ -17,6 +17,7 @@ from transformer_nfn.zoo.training.masks import Masks
 from transformer_nfn.zoo.training.trainer import GroupTrainer, Orders
 
 TRAINING = Training(batch=12, epochs=6, checkpoints=(3, 6), warmup=1, schedule="step")
+COMPILED = {"D": 16, "heads": 2, "D_A": 24, "hidden": 40}
 STEPS = 13  # of which five are an epoch: the warm-up, the next, and the beginning of a third
 
 
@@ -25,12 +26,8 @@ def shape_of(task: Task, block: str = "paper", **sizes: int) -> NetShape:
         block=block,
         tokens=task.tokens,
         inputs=task.width if task.patch else 0,
-        D=8,
-        heads=2,
-        D_A=11,
-        hidden=5,
         classes=task.classes,
-        **sizes,
+        **({"D": 8, "heads": 2, "D_A": 11, "hidden": 5} | sizes),
     )
 
 
@@ -109,17 +106,20 @@ def train_group(shape: NetShape, task: Task, runs, training: Training, steps: in
 
 @pytest.mark.parametrize("optimizer", ["sgd", "sgdm", "adam", "rmsprop"])
 @pytest.mark.parametrize(
-    ("block", "task", "training"),
+    ("block", "task", "training", "sizes"),
     [
-        ("paper", images_task(), TRAINING),
-        ("residual", images_task(), TRAINING.model_copy(update={"schedule": "epoch"})),
-        ("paper", text_task(), TRAINING),
-        ("paper", images_task(), TRAINING.model_copy(update={"crop": 2})),
+        ("paper", images_task(), TRAINING, {}),
+        ("residual", images_task(), TRAINING.model_copy(update={"schedule": "epoch"}), {}),
+        ("paper", text_task(), TRAINING, {}),
+        ("paper", images_task(), TRAINING.model_copy(update={"crop": 2}), {}),
+        # Widths with which passes are compiled, where there is a compiler.
+        ("paper", text_task(width=16), TRAINING, COMPILED),
+        ("residual", images_task(), TRAINING, COMPILED),
     ],
-    ids=["paper", "residual", "text", "crops"],
+    ids=["paper", "residual", "text", "crops", "compiled", "compiled-residual"],
 )
-def test_a_group_equals_each_net_trained_alone(optimizer, block, task, training):
-    shape = shape_of(task, block)
+def test_a_group_equals_each_net_trained_alone(optimizer, block, task, training, sizes):
+    shape = shape_of(task, block, **sizes)
     lr = 0.03 if optimizer.startswith("sgd") else 0.001
     runs = [make_run(seed, optimizer=optimizer, lr=lr * (1 + seed)) for seed in range(3)]
     weights = train_group(shape, task, runs, training, steps=STEPS)

@@ -8,12 +8,15 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import torch
+
 from transformer_nfn.jobs import Done, Executor, Failed, ShardFolder, no_subnormals, one_thread
 from transformer_nfn.zoo.format.ownership import SWEEP_AGE, check_owner, claim, data_url, logs_url
 from transformer_nfn.zoo.format.schema import ROW_GROUP, run_columns, zoo_table
 from transformer_nfn.zoo.groups import Group, open_groups
 from transformer_nfn.zoo.recipe import Recipe
 from transformer_nfn.zoo.tasks import DataError, Task, load_task
+from transformer_nfn.zoo.training.compiled import find_library
 from transformer_nfn.zoo.training.trainer import GroupTrainer
 
 
@@ -35,6 +38,7 @@ class Trained(NamedTuple):
     runs: int
     ok: int
     diverged: int
+    compiled: bool  # by compiled passes, else by torch: equal up to rounding
 
 
 @lru_cache(maxsize=2)
@@ -56,7 +60,8 @@ def train_job(job: GroupJob) -> Trained:
     table = zoo_table(recipe.shape, rows, weights)
     committed = ShardFolder(job.url).commit(job.group.name, table, row_group_size=ROW_GROUP)
     ok = sum(row["status"] == "ok" for row in rows)
-    return Trained(job.group.name, committed, len(job.group.runs), ok, len(rows) - ok)
+    compiled = find_library(recipe.shape, job.device, torch.float32) is not None
+    return Trained(job.group.name, committed, len(job.group.runs), ok, len(rows) - ok, compiled)
 
 
 def _train(job: GroupJob, task: Task) -> tuple[list[dict[str, Any]], list[Any]]:
@@ -171,10 +176,11 @@ class _Log:
     def __init__(self, root: ShardFolder, slots: int) -> None:
         self._folder = ShardFolder(logs_url(root.url))
         self._start, self._slots = time.time(), slots
-        self._runs, self._busy = 0, 0.0
+        self._runs, self._compiled, self._busy = 0, 0, 0.0
 
     def add(self, outcome: Done[GroupJob, Trained]) -> None:
         self._runs += outcome.result.runs
+        self._compiled += outcome.result.runs * outcome.result.compiled
         self._busy += outcome.seconds
 
     def write(self) -> None:
@@ -186,5 +192,6 @@ class _Log:
             "worker_seconds": round(self._busy, 1),
             "workers": self._slots,
             "runs": self._runs,
+            "compiled_runs": self._compiled,
         }
         self._folder.write_once(f"{uuid.uuid4().hex}.json", json.dumps(described).encode())

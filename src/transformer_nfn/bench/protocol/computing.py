@@ -38,7 +38,7 @@ from transformer_nfn.bench.protocol.record import read_record
 from transformer_nfn.bench.protocol.splits import check_across, check_split
 from transformer_nfn.bench.questions import QUESTIONS
 from transformer_nfn.group import MatrixSampler, conditioned, random_element, uniform
-from transformer_nfn.jobs import DamagedError, ShardFolder, no_subnormals
+from transformer_nfn.jobs import DamagedError, ShardFolder, no_subnormals, one_thread
 from transformer_nfn.zoo.dataset import NetShape, Zoo
 
 #: Condition number of the random matrices in the stress column.
@@ -71,9 +71,13 @@ def cells_url(out: str | Path) -> str:
     return f"{str(out).rstrip('/')}/cells"
 
 
-@no_subnormals()
 def run_cell(job: CellJob, watch: WatchCell | None = None) -> dict[str, Any]:
     """Fit, test, test again after a random group element, and commit; the cell's record."""
+    with one_thread(job.device), no_subnormals():
+        return _run_cell(job, watch)
+
+
+def _run_cell(job: CellJob, watch: WatchCell | None) -> dict[str, Any]:
     cell, kind = job.cell, model_named(job.cell.model)
     zoo = Zoo(cell.zoo)
     examples = load_examples(cell.zoo, cell.checkpoints, cell.runs)

@@ -62,6 +62,7 @@ class InTorch:
         masks: Masks | None,
     ) -> Outcome:
         """Forward and backward of each net on its own batch, some sequences at a time."""
+        assert labels.shape[1] == self.batch
         net = self._lockstep(self.part_size, train=True)
         assert net.flat_gradient is not None
         losses = self.weights.new_zeros(len(labels), dtype=torch.float64)
@@ -89,5 +90,5 @@ class InTorch:
 
 def make_engine(shape: NetShape, weights: Float[Tensor, "n weights"], batch: int) -> Engine:
     """The fastest that can run such nets where their weights are."""
-    library = find_library(shape, weights)
+    library = find_library(shape, weights.device, weights.dtype)
     return InTorch(shape, weights, batch) if library is None else Compiled(shape, weights, library)

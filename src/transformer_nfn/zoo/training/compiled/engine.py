@@ -8,17 +8,17 @@ import torch
 from jaxtyping import Float, Float64, Int64
 from torch import Tensor
 
-from transformer_nfn.space import sine_positions
+from transformer_nfn.space import ShapeError, sine_positions
 from transformer_nfn.zoo.nets import NetShape
 from transformer_nfn.zoo.training.compiled.library import load_library
 from transformer_nfn.zoo.training.masks import Masks
 
-#: Of nets that are compiled: places in their buffers are counted in 32 bits.
+#: The largest nets that the kernel takes: offsets in its buffers have 32 bits.
 MOST_TOKENS, MOST_WIDTH, MOST_INPUTS = 1024, 1024, 2**16
 
 
 class _Sizes(ctypes.Structure):
-    """`Sizes` of kernel.cpp."""
+    """The struct of this name in kernel.cpp."""
 
     _fields_ = tuple(
         (name, ctypes.c_int64)
@@ -37,11 +37,13 @@ class Outcome(NamedTuple):
     right: Int64[Tensor, " n"]  # how many answers
 
 
-def find_library(shape: NetShape, weights: Float[Tensor, "n weights"]) -> ctypes.CDLL | None:
-    """What can run nets of this shape where their weights are; None if nothing can."""
-    if weights.device.type != "cpu":
+def find_library(
+    shape: NetShape, device: torch.device | str, dtype: torch.dtype
+) -> ctypes.CDLL | None:
+    """What can run nets of this shape, device and dtype; None if nothing can."""
+    if torch.device(device).type != "cpu":
         return None
-    library = load_library(weights.dtype)
+    library = load_library(dtype)
     if library is None:
         return None
     # Only such widths fill whole registers.
@@ -67,16 +69,17 @@ class Compiled:
     def __init__(
         self, shape: NetShape, weights: Float[Tensor, "n weights"], library: ctypes.CDLL
     ) -> None:
+        _check("weights", weights, (len(weights), shape.size), weights.dtype)
         assert weights.is_contiguous()
         self.shape, self.weights, self._library = shape, weights, library
         self._positions = sine_positions(shape.tokens, shape.D).to(weights).contiguous()
-        self._gradient = torch.empty_like(weights)
+        self._gradient: Tensor | None = None
 
     def logits(
         self, inputs: Float[Tensor, "b t p"], lengths: Int64[Tensor, " b"] | None
     ) -> Float[Tensor, "n b classes"]:
         """Answers of all nets to the same sequences."""
-        _check("length", lengths, 1, self.shape.tokens)
+        self._check_inputs(inputs, lengths, (len(inputs),))
         out = self.weights.new_empty(len(self.weights), len(inputs), self.shape.classes)
         read = (self.weights, self._positions, inputs, lengths)
         self._call(self._library.forward, len(inputs), (*read, out))
@@ -90,12 +93,20 @@ class Compiled:
         masks: Masks | None,
     ) -> Outcome:
         """Forward and backward of each net on its own batch."""
-        _check("label", labels, 0, self.shape.classes - 1)
-        _check("length", lengths, 1, self.shape.tokens)
-        n, b = labels.shape
+        n, b = len(self.weights), labels.shape[-1]
+        self._check_inputs(inputs, lengths, (n, b))
+        _check("labels", labels, (n, b), torch.int64)
+        _check_range("label", labels, 0, self.shape.classes - 1)
+        drop: tuple[Tensor | None, Tensor | None] = (None, None)
+        if masks is not None:
+            rows, layers = b * self.shape.tokens, 2 * self.shape.blocks
+            _check("masks", masks.choice, (n, layers, rows), torch.int64)
+            _check("pool of masks", masks.pool, (*masks.pool.shape[:1], self.shape.D), self._dtype)
+            drop = (masks.pool, masks.choice)
+        if self._gradient is None:
+            self._gradient = torch.empty_like(self.weights)
         losses, rights = torch.empty(n, dtype=torch.float64), torch.empty(n, dtype=torch.int64)
         found = Outcome(self._gradient, losses, rights)
-        drop = (None, None) if masks is None else (masks.pool, masks.choice)
         read = (self.weights, self._positions, inputs, lengths, labels, *drop)
         self._call(self._library.step, b, (*read, *found))
         return found
@@ -109,10 +120,34 @@ class Compiled:
         kinds = (s.skip, s.rectified, s.biased)
         sizes = _Sizes(nets, sequences, *widths, s.blocks, *kinds, weights)
         places = [ctypes.c_void_p(None if one is None else one.data_ptr()) for one in whole]
-        function(ctypes.byref(sizes), *places)
+        if function(ctypes.byref(sizes), *places):
+            raise MemoryError("not enough memory for a pass of these nets")
+
+    @property
+    def _dtype(self) -> torch.dtype:
+        return self.weights.dtype
+
+    def _check_inputs(
+        self, inputs: Tensor, lengths: Tensor | None, leading: tuple[int, ...]
+    ) -> None:
+        s = self.shape
+        _check("inputs", inputs, (*leading, s.tokens, s.inputs or s.D), self._dtype)
+        if lengths is not None:
+            _check("lengths", lengths, leading, torch.int64)
+            _check_range("length", lengths, 1, s.tokens)
 
 
-def _check(what: str, values: Int64[Tensor, "*any"] | None, least: int, most: int) -> None:
-    """Compiled code reads the memory that these point to."""
-    if values is not None and not least <= values.min() <= values.max() <= most:
-        raise ValueError(f"a {what} is not one of {least} to {most}")
+# Compiled code trusts what it is told of the memory that tensors point to.
+
+
+def _check(what: str, tensor: Tensor, shape: tuple[int, ...], dtype: torch.dtype) -> None:
+    if tensor.shape != shape or tensor.dtype != dtype or tensor.device.type != "cpu":
+        raise ShapeError(
+            f"{what} are {tuple(tensor.shape)} of {tensor.dtype} on {tensor.device}, these nets "
+            f"need {shape} of {dtype} on the CPU"
+        )
+
+
+def _check_range(what: str, values: Tensor, least: int, most: int) -> None:
+    if len(values) and not least <= values.min() <= values.max() <= most:
+        raise ShapeError(f"a {what} is not one of {least} to {most}")

@@ -3,19 +3,25 @@
 // `Lockstep` of lockstep.py says what is computed. Here a net takes the sequences of about ROWS
 // tokens through the whole forward and backward pass before the next ones, so that its weights,
 // their gradients and all activations stay in the second-level cache of one core. Rows are tokens:
-// sequences stand behind one another without their padding. Products have their columns in
-// registers, which is why all widths are multiples of `lanes`.
+// sequences are packed one after another, without padding. Products keep their columns in
+// registers, which is why D, D_A, the width of a head and that of the classifier are multiples of
+// `lanes`.
 //
 // Compiled with -DREAL=float, or double for tests.
 
+#include <algorithm>
 #include <cmath>
 #include <cstdint>
 #include <cstring>
+#include <new>
+#include <type_traits>
 #include <utility>
 #include <vector>
 #if defined(__SSE__)
 #include <xmmintrin.h>
 #endif
+
+namespace {
 
 using real = REAL;
 
@@ -31,39 +37,45 @@ constexpr real EPS = 1e-5;  // of every LayerNorm
 
 typedef real vec __attribute__((vector_size(BYTES), aligned(sizeof(real)), may_alias));
 
-static inline vec load(const real* p) { return *reinterpret_cast<const vec*>(p); }
-static inline void store(real* p, vec v) { *reinterpret_cast<vec*>(p) = v; }
+inline vec load(const real* p) { return *reinterpret_cast<const vec*>(p); }
+inline void store(real* p, vec v) { *reinterpret_cast<vec*>(p) = v; }
 
 // All lanes of v put together by f: halves, quarters and so on with each other.
 template <int W, typename F, std::size_t... I>
-static inline real fold(vec v, F f, std::index_sequence<I...> lanes) {
+inline real fold(vec v, F f, std::index_sequence<I...> all) {
+#if defined(__clang__)
   v = f(v, __builtin_shufflevector(v, v, int(I ^ W)...));
+#else
+  using place = std::conditional_t<sizeof(real) == 4, int32_t, int64_t>;
+  typedef place places __attribute__((vector_size(BYTES)));
+  v = f(v, __builtin_shuffle(v, places{place(I ^ W)...}));
+#endif
   if constexpr (W > 1)
-    return fold<W / 2>(v, f, lanes);
+    return fold<W / 2>(v, f, all);
   else
     return v[0];
 }
 template <typename F>
-static inline real fold(vec v, F f) {
+inline real fold(vec v, F f) {
   return fold<L / 2>(v, f, std::make_index_sequence<L>());
 }
 
-static inline real sum(vec v) {
+inline real sum(vec v) {
   return fold(v, [](vec a, vec b) { return a + b; });
 }
-static inline real highest(vec v) {
+inline real highest(vec v) {
   return fold(v, [](vec a, vec b) { return a > b ? a : b; });
 }
 
 // ------------------------------------------------------------------------------ functions
 
-static inline vec exp_of(vec x, double) {
+inline vec exp_of(vec x, double) {
   for (int i = 0; i < L; i++) x[i] = std::exp(x[i]);
   return x;
 }
 
-// 2^n times a polynomial (Cephes) on [-ln 2 / 2, ln 2 / 2]: correct to about one unit in the last place.
-static inline vec exp_of(vec x, float) {
+// 2^n times a polynomial (Cephes) on [-ln 2 / 2, ln 2 / 2]: correct to one unit in the last place.
+inline vec exp_of(vec x, float) {
   typedef int32_t whole __attribute__((vector_size(BYTES)));
   // No x is above 0: the highest of a row has been taken off.
   const vec lowest = vec{} - real(87);
@@ -84,19 +96,19 @@ static inline vec exp_of(vec x, float) {
   std::memcpy(&result, &p, sizeof result);
   result += bits << 23;
   std::memcpy(&p, &result, sizeof p);
-  return p;
+  return x == x ? p : x;
 }
 
 // The normal distribution function of x, and its density there.
-static inline void normal(vec x, vec* below, vec* density, double) {
+inline void normal(vec x, vec* below, vec* density, double) {
   for (int i = 0; i < L; i++) {
     (*below)[i] = 0.5 * std::erfc(-x[i] * M_SQRT1_2);
     (*density)[i] = std::exp(-0.5 * x[i] * x[i]) * 0.3989422804014327;
   }
 }
 
-// Abramowitz and Stegun 7.1.26: correct to 1e-7.
-static inline void normal(vec x, vec* below, vec* density, float) {
+// Abramowitz and Stegun 7.1.26: 3e-7 off at most.
+inline void normal(vec x, vec* below, vec* density, float) {
   const vec zero = {};
   const vec z = (x < zero ? -x : x) * real(M_SQRT1_2);
   const vec t = real(1) / (z * real(0.3275911) + real(1));
@@ -114,7 +126,7 @@ static inline void normal(vec x, vec* below, vec* density, float) {
 
 // One tile of C = alpha A B, or C + alpha A B, in registers. A is m x k with any strides.
 template <int M, int N>
-static inline void tile(int K, real alpha, const real* A, int row, int column, const real* B,
+inline void tile(int K, real alpha, const real* A, int row, int column, const real* B,
                         int ldb, real* C, int ldc, bool add) {
   vec c[M][N];
 #pragma GCC unroll 24
@@ -142,7 +154,7 @@ static inline void tile(int K, real alpha, const real* A, int row, int column, c
 }
 
 template <int M, int N>
-static void rows(int m, int K, real alpha, const real* A, int row, int column, const real* B,
+void rows(int m, int K, real alpha, const real* A, int row, int column, const real* B,
                  int ldb, real* C, int ldc, bool add) {
   for (; m >= M; m -= M, A += M * row, C += M * ldc)
     tile<M, N>(K, alpha, A, row, column, B, ldb, C, ldc, add);
@@ -151,7 +163,7 @@ static void rows(int m, int K, real alpha, const real* A, int row, int column, c
 }
 
 // C (m x n) = alpha A B, or is added to.
-static void product(int m, int n, int K, real alpha, const real* A, int row, int column,
+void product(int m, int n, int K, real alpha, const real* A, int row, int column,
                     const real* B, int ldb, real* C, int ldc, bool add) {
   constexpr int WIDE = REGISTERS == 16 ? 4 : 2;
   int j = 0;
@@ -166,7 +178,7 @@ static void product(int m, int n, int K, real alpha, const real* A, int row, int
     rows<REGISTERS / 2, 1>(m, K, alpha, A, row, column, B + j, ldb, C + j, ldc, add);
 }
 
-static void transpose(int m, int n, const real* A, int lda, real* out, int ldo) {
+void transpose(int m, int n, const real* A, int lda, real* out, int ldo) {
   for (int j = 0; j < n; j++)
     for (int i = 0; i < m; i++) out[j * ldo + i] = A[i * lda + j];
 }
@@ -178,16 +190,16 @@ struct Sizes {
   int64_t skip, rectified, biased, weights;
 };
 
-static int round_up(int n) { return (n + L - 1) / L * L; }
+int round_up(int n) { return (n + L - 1) / L * L; }
 
-// A linear map x W + b of the flat row: where it begins, its transpose, and its gradient.
+// A linear map x W + b: where it is in the flat rows of weights and gradients.
 struct Linear {
   int in, out, wide;  // wide: out, rounded up
   const real *w, *b;
   real *gw, *gb;
-  std::vector<real> plain, turned;  // of other widths than `lanes` allows, and for the way back
+  std::vector<real> plain, turned;  // W padded to whole registers; its transpose, for backward
 
-  void prepare(bool train) {
+  void prepare(bool turn) {
     if (wide != out) {
       plain.assign(in * wide + wide, 0);
       for (int i = 0; i < in; i++) std::memcpy(&plain[i * wide], w + i * out, out * sizeof(real));
@@ -195,7 +207,7 @@ struct Linear {
       w = plain.data();
       if (b) b = plain.data() + in * wide;
     }
-    if (train) {
+    if (turn) {
       turned.resize(wide * in);
       transpose(in, wide, w, wide, turned.data(), in);
     }
@@ -210,19 +222,20 @@ struct Linear {
   void backward(int m, const real* x, int ldx, const real* g, real* gx) {
     if (wide == out) {
       product(in, out, m, 1, x, 1, ldx, g, wide, gw, out, true);
-      if (gb)
-        for (int j = 0; j < out; j += L) {
-          vec total = load(gb + j);
-          for (int r = 0; r < m; r++) total += load(g + r * wide + j);
-          store(gb + j, total);
-        }
     } else {
-      for (int r = 0; r < m; r++)
+      for (int i = 0; i < in; i++)
         for (int j = 0; j < out; j++) {
-          for (int i = 0; i < in; i++) gw[i * out + j] += x[r * ldx + i] * g[r * wide + j];
-          if (gb) gb[j] += g[r * wide + j];
+          real total = 0;
+          for (int r = 0; r < m; r++) total += x[r * ldx + i] * g[r * wide + j];
+          gw[i * out + j] += total;
         }
     }
+    if (gb)
+      for (int j = 0; j < wide; j += L) {
+        vec total = {};
+        for (int r = 0; r < m; r++) total += load(g + r * wide + j);
+        for (int i = j; i < out && i < j + L; i++) gb[i] += total[i - j];
+      }
     if (gx) product(m, in, out, 1, g, wide, 1, turned.data(), in, gx, in, false);
   }
 };
@@ -239,11 +252,12 @@ struct Net {
   std::vector<Block> blocks;
   std::vector<real> x, y, g, gy, g_wide, last, last_rstd, pooled, hidden, logits, g_logits, turned,
       g_share, packed;
-  std::vector<int> start, length;
+  std::vector<int> start, length;  // of the sequences that are packed now
+  int packed_rows;
   int padded;  // tokens, rounded up
 
   explicit Net(const Sizes& sizes) : s(sizes), blocks(sizes.blocks), padded(round_up(sizes.tokens)) {
-    const int T = s.tokens, most = T > ROWS ? T : ROWS, many = most;
+    const int T = s.tokens, most = std::max(T, ROWS);  // rows, and so sequences, at a time
     auto linear = [](Linear& l, int in, int out) { l.in = in, l.out = out, l.wide = round_up(out); };
     linear(embedding, s.inputs, s.D);
     linear(classifier1, s.D, s.hidden);
@@ -258,9 +272,9 @@ struct Net {
     }
     for (auto* buffer : {&x, &y, &g, &gy, &last}) buffer->resize(most * s.D);
     last_rstd.resize(most);
-    g_wide.resize(most * (3 * s.D > s.D_A ? 3 * s.D : s.D_A));
-    pooled.resize(many * s.D), hidden.resize(many * classifier1.wide);
-    logits.resize(many * classifier2.wide), g_logits.resize(many * classifier2.wide);
+    g_wide.resize(most * std::max({3 * s.D, s.D_A, s.hidden}));
+    pooled.resize(most * s.D), hidden.resize(most * classifier1.wide);
+    logits.resize(most * classifier2.wide), g_logits.resize(most * classifier2.wide);
     turned.resize(s.width * padded), g_share.resize(T * padded);
     packed.resize(most * s.inputs);
   }
@@ -272,7 +286,7 @@ struct Net {
       const int64_t w = take(l.in * l.out), b = biased ? take(l.out) : -1;
       l.w = weights + w, l.b = biased ? weights + b : nullptr;
       l.gw = gradient ? gradient + w : nullptr, l.gb = gradient && biased ? gradient + b : nullptr;
-      l.prepare(gradient != nullptr);
+      l.prepare(gradient && &l != &embedding);
     };
     if (s.inputs) linear(embedding, true);
     for (Block& k : blocks) linear(k.qkv, s.biased), linear(k.o, s.biased), linear(k.a, true), linear(k.b, true);
@@ -336,7 +350,7 @@ struct Net {
       for (int h = 0; h < s.heads; h++) {
         const int T = length[i];
         const real* q = &k.heads[start[i] * 3 * D + h * w];
-        real* share = &k.share[(h * (start.back() + length.back()) + start[i]) * padded];
+        real* share = &k.share[(h * packed_rows + start[i]) * padded];
         std::fill(turned.begin(), turned.end(), real(0));
         transpose(T, w, q + D, 3 * D, turned.data(), padded);
         product(T, padded, w, scale, q, 3 * D, 1, turned.data(), padded, share, padded, false);
@@ -365,7 +379,7 @@ struct Net {
         const int T = length[i];
         const int64_t at = start[i] * 3 * D + h * w;
         const real *q = &k.heads[at], *gm = &gy[start[i] * D + h * w];
-        const real* share = &k.share[(h * (start.back() + length.back()) + start[i]) * padded];
+        const real* share = &k.share[(h * packed_rows + start[i]) * padded];
         real* gq = g_heads + at;
         std::fill(turned.begin(), turned.end(), real(0));
         transpose(T, w, q + 2 * D, 3 * D, turned.data(), padded);
@@ -391,7 +405,7 @@ struct Net {
       const vec v = load(&k.active[i]);
       vec below, density;
       if (s.rectified) {
-        store(&k.active[i], v > zero ? v : zero);
+        store(&k.active[i], v < zero ? zero : v);  // NaN stays
       } else {
         normal(v, &below, &density, real());
         store(&k.active[i], v * below);
@@ -404,7 +418,7 @@ struct Net {
     for (int64_t i = 0; i < m * s.D_A; i += L) {
       vec below, density, g = load(gradient + i);
       if (s.rectified) {
-        g = load(&k.active[i]) > zero ? g : zero;
+        g = load(&k.active[i]) <= zero ? zero : g;
       } else {
         const vec v = load(&k.before[i]);
         normal(v, &below, &density, real());
@@ -426,7 +440,7 @@ struct Net {
   // Take the sequences from `sequence` on through the net; how many rows they are.
   int forward(int64_t sequence, const real* inputs, const real* positions, const Masks& masks) {
     const int D = s.D, width = s.inputs ? s.inputs : D;
-    const int m = start.back() + length.back();
+    const int m = packed_rows;
     for (size_t i = 0; i < length.size(); i++) {
       const real* from = inputs + (sequence + i) * s.tokens * width;
       real* to = s.inputs ? &packed[start[i] * width] : &x[start[i] * D];
@@ -465,7 +479,7 @@ struct Net {
     const vec zero = {};
     for (int64_t i = 0; i < count * classifier1.wide; i += L) {
       const vec v = load(&hidden[i]);
-      store(&hidden[i], v > zero ? v : zero);
+      store(&hidden[i], v < zero ? zero : v);
     }
     classifier2.forward(count, hidden.data(), classifier1.wide, logits.data());
     return m;
@@ -476,7 +490,7 @@ struct Net {
     const vec zero = {};
     classifier2.backward(count, hidden.data(), H, g_logits.data(), g_wide.data());
     for (int64_t i = 0; i < count * H; i += L)
-      store(&g_wide[i], load(&hidden[i]) > zero ? load(&g_wide[i]) : zero);
+      store(&g_wide[i], load(&hidden[i]) <= zero ? zero : load(&g_wide[i]));
     classifier1.backward(count, pooled.data(), D, g_wide.data(), gy.data());
     for (int i = 0; i < count; i++)
       for (int t = 0; t < length[i]; t++)
@@ -513,18 +527,18 @@ struct Net {
       for (int c = 1; c < s.classes; c++) best = z[c] > z[best] ? c : best;
       real total = 0;
       for (int c = 0; c < s.classes; c++) total += std::exp(z[c] - z[best]);
-      const real log_total = z[best] + std::log(total);
+      const real log_total = std::log(total);
       for (int c = 0; c < wide; c++)
-        gz[c] = c < s.classes ? (std::exp(z[c] - log_total) - (c == labels[i])) * share : 0;
-      *lost += log_total - z[labels[i]];
+        gz[c] = c < s.classes ? (std::exp(z[c] - z[best] - log_total) - (c == labels[i])) * share : 0;
+      *lost += log_total - (z[labels[i]] - z[best]);
       *right += best == labels[i];
     }
   }
 
-  // As many sequences from `first` on as fit in ROWS; how many.
+  // As many sequences from `first` on as fit in ROWS, one at least; how many.
   int pack(int64_t first, const int64_t* lengths) {
     start.clear(), length.clear();
-    int used = 0;
+    int& used = packed_rows = 0;
     for (int64_t i = first; i < s.sequences; i++) {
       const int n = lengths ? lengths[i] : s.tokens;
       if (used && used + n > ROWS) break;
@@ -535,8 +549,8 @@ struct Net {
   }
 };
 
-// While it lives, numbers too small for the usual format are zero: each takes a hundred times as
-// long as another number, and a sharp attention is full of them.
+// While it lives, subnormal numbers are flushed to zero, where the processor is an x86: each takes a
+// hundred times as long as another number, and a sharp attention is full of them.
 struct Flush {
 #if defined(__SSE__)
   const unsigned before = _mm_getcsr();
@@ -545,49 +559,65 @@ struct Flush {
 #endif
 };
 
+// 0, or 1 if there is not enough memory: no exception may leave this file.
+template <typename F>
+int guarded(F f) {
+  try {
+    const Flush flush;
+    f();
+    return 0;
+  } catch (const std::bad_alloc&) {
+    return 1;
+  }
+}
+
+}  // namespace
+
 extern "C" {
 
 int lanes() { return L; }
 
 // Logits of all nets for the same sequences, "n b classes".
-void forward(const Sizes* sizes, const real* weights, const real* positions, const real* inputs,
-             const int64_t* lengths, real* out) {
-  const Flush flush;
-  const Sizes& s = *sizes;
-  Net net(s);
-  for (int64_t n = 0; n < s.nets; n++) {
-    net.read(weights + n * s.weights, nullptr);
-    for (int64_t first = 0; first < s.sequences;) {
-      const int count = net.pack(first, lengths);
-      net.forward(first, inputs, positions, {});
-      for (int i = 0; i < count; i++)
-        std::memcpy(out + (n * s.sequences + first + i) * s.classes,
-                    &net.logits[i * net.classifier2.wide], s.classes * sizeof(real));
-      first += count;
+int forward(const Sizes* sizes, const real* weights, const real* positions, const real* inputs,
+            const int64_t* lengths, real* out) {
+  return guarded([=] {
+    const Sizes& s = *sizes;
+    Net net(s);
+    for (int64_t n = 0; n < s.nets; n++) {
+      net.read(weights + n * s.weights, nullptr);
+      for (int64_t first = 0; first < s.sequences;) {
+        const int count = net.pack(first, lengths);
+        net.forward(first, inputs, positions, {});
+        for (int i = 0; i < count; i++)
+          std::memcpy(out + (n * s.sequences + first + i) * s.classes,
+                      &net.logits[i * net.classifier2.wide], s.classes * sizeof(real));
+        first += count;
+      }
     }
-  }
+  });
 }
 
 // Loss and right answers of each net on its own sequences, and the gradient of the mean loss.
-void step(const Sizes* sizes, const real* weights, const real* positions, const real* inputs,
-          const int64_t* lengths, const int64_t* labels, const real* pool, const int64_t* choice,
-          real* gradient, double* losses, int64_t* rights) {
-  const Flush flush;
-  const Sizes& s = *sizes;
-  const int64_t width = s.inputs ? s.inputs : s.D, all = s.sequences * s.tokens;
-  std::memset(gradient, 0, s.nets * s.weights * sizeof(real));
-  Net net(s);
-  for (int64_t n = 0; n < s.nets; n++) {
-    net.read(weights + n * s.weights, gradient + n * s.weights);
-    const Net::Masks masks{pool, choice + n * 2 * s.blocks * all, all};
-    losses[n] = 0, rights[n] = 0;
-    for (int64_t first = 0; first < s.sequences;) {
-      const int count = net.pack(first, lengths ? lengths + n * s.sequences : nullptr);
-      const int m = net.forward(first, inputs + n * all * width, positions, masks);
-      net.loss(labels + n * s.sequences + first, 1 / real(s.sequences), losses + n, rights + n);
-      net.backward(m, first, masks);
-      first += count;
+int step(const Sizes* sizes, const real* weights, const real* positions, const real* inputs,
+         const int64_t* lengths, const int64_t* labels, const real* pool, const int64_t* choice,
+         real* gradient, double* losses, int64_t* rights) {
+  return guarded([=] {
+    const Sizes& s = *sizes;
+    const int64_t width = s.inputs ? s.inputs : s.D, all = s.sequences * s.tokens;
+    std::memset(gradient, 0, s.nets * s.weights * sizeof(real));
+    Net net(s);
+    for (int64_t n = 0; n < s.nets; n++) {
+      net.read(weights + n * s.weights, gradient + n * s.weights);
+      const Net::Masks masks{pool, choice + n * 2 * s.blocks * all, all};
+      losses[n] = 0, rights[n] = 0;
+      for (int64_t first = 0; first < s.sequences;) {
+        const int count = net.pack(first, lengths ? lengths + n * s.sequences : nullptr);
+        const int m = net.forward(first, inputs + n * all * width, positions, masks);
+        net.loss(labels + n * s.sequences + first, 1 / real(s.sequences), losses + n, rights + n);
+        net.backward(m, first, masks);
+        first += count;
+      }
     }
-  }
+  });
 }
 }
