@@ -28,11 +28,7 @@ def front_page(
             page.picture("tracks.png", "τ of all models by tier", pictures.tracks(comparisons)),
             overview_table(comparisons),
             *([_FEWER] if any(one.splits != one.every_split for one in comparisons) else []),
-            *(
-                [_SMALLER]
-                if any(one.train_runs(m) for one in comparisons for m in one.models)
-                else []
-            ),
+            *([_SMALLER] if any(map(_has_smaller, comparisons)) else []),
             "## Who is first",
             "\n".join(f"- {sentence}" for sentence in tier_sentences(comparisons)),
             _CLAIMS,
