@@ -58,21 +58,20 @@ PARTS = {
         "Because nfn has 0.",
         "*noise ceiling*",
         "## What this does not show",
-        "tnfn bench run --zoo mnist-small --zoo mnist-small-shared --splits 5 --out out",
         "[learning curves](learning-curves.md)",
     ],
     "mnist-small-independent.md": [
         "5 splits, 400 test rows of 200 runs of 200 configurations.",
         "## Kendall's τ",
-        "paper: all rows |",
         "## Who is ahead of whom",
         "## Under the group",
         "## Cost",
         "noise ceiling",
-        "tnfn bench run --zoo mnist-small --splits 5 --out out",
+        "tnfn bench run --zoo mnist-small --splits 5 --models ",
     ],
     "mnist-small-shared.md": [
         "tnfn zoo build mnist-small --runs 200 --seeds shared --out mnist-small-shared",
+        "paper: all rows |",
     ],
     "paper.md": [
         "## Both tracks side by side",
@@ -106,6 +105,7 @@ def test_a_report_has_every_page_and_every_part(tmp_path: Path) -> None:
     for name, parts in PARTS.items():
         for part in parts:
             assert part in pages[name], (name, part)
+    assert "paper:" not in pages["mnist-small-independent.md"]  # the paper has one start for all
 
 
 def test_pages_without_anything_to_say_are_not_written(tmp_path: Path) -> None:
@@ -162,29 +162,29 @@ def test_the_table_goes_tier_by_tier_and_the_first_of_each_is_bold() -> None:
 
 def test_it_is_said_whether_ours_is_first() -> None:
     ahead = compared({"blockwise": 0.02, "nfn": 0.5, "mlp": 0.6})
-    assert tier_sentences([ahead]) == [
-        "**weights only**: Block features (ours) is first, ahead of all others."
-    ]
+    assert tier_sentences([ahead]) == ["**weights only**: Block features (ours) is first."]
     behind = compared({"blockwise": 0.5, "nfn": 0.02}, zoo="other")
     alike = compared({"blockwise": 0.2, "nfn": 0.2}, zoo="third")
     (said,) = tier_sentences([ahead, behind])
     assert said.endswith(
-        "(ours) is first on mnist-small, ahead of all others; ours is not first: "
-        "Transformer-NFN is on other, ahead of ours."
+        "(ours) is first on mnist-small; "
+        "Transformer-NFN is highest on other, ahead of our best, Block features."
     )
     both = compared({"blockwise": 0.02, "nfn": 0.5}, track="shared")
     (said,) = tier_sentences([ahead, both, behind])
-    assert "is first on mnist-small, ahead of all others" in said
+    assert "is first on mnist-small;" in said
     worse = compared({"blockwise": 0.5, "nfn": 0.02}, track="shared")
     (said,) = tier_sentences([ahead, worse])
-    assert "is first on mnist-small (independent), ahead of all others" in said
-    assert "ours is not first: Transformer-NFN is on mnist-small (shared), ahead of ours." in said
+    assert "is first on mnist-small (independent);" in said
+    assert "Transformer-NFN is highest on mnist-small (shared), ahead of our best" in said
     best, other = (MODELS[model].title for model in alike.ranking())
     (said,) = tier_sentences([alike])
-    assert f"not told apart from {other}" in said or said.endswith(
-        f"{best} is, not told apart from ours."
-    )
-    assert ("ours is not first" in said) == (best == "Transformer-NFN")
+    assert best in said
+    assert "is highest, not told apart from " in said
+    assert said.endswith(f"{other}.")
+    assert ("our best" in said) == (best == "Transformer-NFN")
+    ours = compared({"agreement": 0.02, "agreement-noise": 0.9})
+    assert tier_sentences([ours])[0].endswith("(ours) is first, all are ours.")
 
 
 def test_the_first_may_be_behind_in_more_splits() -> None:
@@ -193,14 +193,14 @@ def test_the_first_may_be_behind_in_more_splits() -> None:
     cells += [fake("mlp", split, 0.3) for split in range(5)] + [fake("forest", 0, 1.0)]
     (one,) = comparisons(cells, ["heads", "mlp", "forest"], uneven=True)
     (said,) = tier_sentences([one])
-    assert said.endswith("(ours) is first, but in the splits that both have behind MLP.")
+    assert said.endswith("(ours) is highest, but in the splits that both have behind MLP.")
 
 
 def test_tiers_without_a_model_of_ours_or_with_it_alone_are_told_as_such() -> None:
     said = tier_sentences([compared({"agreement": 0.1, "consensus": 0.2, "confidence": 0.9})])
     assert said == [
         f"**{TIERS['queries']}**: Agreement probes (ours) is the only one.",
-        f"**{TIERS['inputs']}**: none is ours, Consensus is first.",
+        f"**{TIERS['inputs']}**: Consensus is highest; none of these is ours.",
     ]
 
 

@@ -15,9 +15,12 @@ from transformer_nfn.bench.models.regression.forest import from_sklearn
 from transformer_nfn.bench.models.regression.trees import (
     PRESETS,
     Library,
+    TreeData,
     TreePredictor,
     TreeSettings,
+    grow,
 )
+from transformer_nfn.jobs import no_subnormals
 
 pytest.importorskip("xgboost")
 pytest.importorskip("lightgbm")
@@ -301,3 +304,14 @@ def test_what_does_not_exist_is_refused() -> None:
     ):
         with pytest.raises(BenchError, match=message):
             TreePredictor(*arguments, seed=0)
+
+
+def test_a_threshold_of_zero_is_kept_where_subnormal_numbers_are_zero() -> None:
+    rows = np.repeat(np.array([[-1.0], [0.0]], dtype=np.float32), 20, axis=0)
+    target = rows[:, 0].astype(np.float64)
+    settings = TreeSettings(rounds=1, max_leaves=2, min_rows=1, learning_rate=1.0)
+    with no_subnormals():
+        forest = grow("xgboost", TreeData(rows, target, rows, target), settings, seed=0)
+        low, high = forest.predict(rows)[[0, -1]]
+    assert low < -0.9
+    assert high > -0.1

@@ -1,10 +1,9 @@
-"""The one page of a benchmark: a picture, a table, who is first, and the commands."""
+"""The one page of a benchmark: a picture, a table, who is first; commands are on other pages."""
 
-import shlex
 from collections.abc import Sequence
 
 from transformer_nfn.bench.report import pictures
-from transformer_nfn.bench.report.page import Page, fenced, run_commands
+from transformer_nfn.bench.report.page import Page
 from transformer_nfn.bench.report.scores import LEAST_GROUPS, Comparison
 from transformer_nfn.bench.report.tiers import overview_table, tier_sentences
 
@@ -36,8 +35,6 @@ def front_page(
     parts += [notes] if notes else []
     parts += ["## What this does not show", _LIMITS]
     parts += [left_out] if left_out else []
-    if comparisons:
-        parts += ["## Commands", _commands(page, comparisons)]
     found = [*details, "`results.json`"]
     parts.append(f"More: {', '.join(found)}. {_AGAIN}")
     return "\n\n".join(parts) + "\n"
@@ -47,41 +44,26 @@ def _has_smaller(comparison: Comparison) -> bool:
     return any(comparison.train_runs(model) is not None for model in comparison.models)
 
 
-def _commands(page: Page, comparisons: Sequence[Comparison]) -> str:
-    """One run for all zoos that are run alike, and the report."""
-    alike: dict[str, list[str]] = {}
-    for comparison in comparisons:
-        folder = shlex.quote(comparison.record["folder"])
-        for command in run_commands("ZOOS", comparison, page.out):
-            alike.setdefault(command, []).append(folder)
-    lines = [
-        command.replace("ZOOS", " --zoo ".join(dict.fromkeys(folders)))
-        for command, folders in alike.items()
-    ]
-    lines.append(f"tnfn bench report {page.out} --to report")
-    return fenced(lines)
-
-
 _TITLE = "# Predicting accuracy from weights"
 
 _INTRODUCTION = """How well does a model order small trained transformers by their test accuracy?
 The figure is Kendall's τ on unseen runs: 1 is a perfect order, 0 is chance. A tier is what models
-are given; its first is bold. "Independent" is a seed for each run, "shared" one start for all, as
-in the paper. The noise ceiling is τ between accuracies measured twice. Each column's page has
-intervals, costs and the command that builds its zoo."""
+are given; its highest is bold. "Independent" is a seed for each run, "shared" one start for all, as
+in the paper. The noise ceiling is τ between accuracies and the same drawn again; errors that nets
+share can lift a model above it. Each column's page has intervals, costs and commands."""
 
-_FEWER = """In brackets: the number of splits, of models that have fewer than others. Means of
-different splits do not compare: the first of a tier is so in the splits that all of it have."""
+_FEWER = """In brackets: the number of splits, of models that have fewer than others. Means over
+different splits are not comparable: models are ranked on the splits that all of a tier have."""
 
-_SMALLER = """Models with a number of runs learned from those of the zoo's first so many that are
-not tested, hollow in the picture; no model that had more is called ahead of them."""
+_SMALLER = """"300 runs": fitted only to the training and validation runs among the zoo's first 300
+(hollow in the picture); a model that was fitted to more is never called ahead of it."""
 
-_CLAIMS = f""""Ahead": the 95 % interval of the paired difference excludes 0, from {LEAST_GROUPS}
-configurations on."""
+_CLAIMS = f""""Highest" is the mean; "first" is ahead of all others. "Ahead": the 95 % interval of
+the paired difference excludes 0, from {LEAST_GROUPS} configurations on."""
 
-_AGAIN = """Every prediction is in `predictions`: all figures follow from them without a fit."""
+_AGAIN = """`tnfn bench report` makes all pages again from `predictions`, without a fit."""
 
-_LIMITS = """Nothing is said of other shapes and tasks, nor of pretrained models. Much of τ tells
-nets that learned from nets that did not: each column's page has τ among good nets, and among runs
-of one configuration. Intervals cover other test runs of one zoo, other seeds only where a model has
-several, one pair of models at a time."""
+_LIMITS = """Nothing is said of other shapes, tasks or pretrained models. Much of τ tells nets that
+learned from nets that did not: pages have τ among good nets and, where enough configurations were
+tested twice, within them. Intervals cover other test runs of one zoo, other seeds only where a
+model has several, one pair of models at a time."""

@@ -45,10 +45,7 @@ class Page:
             described = (record["test_zoo_runs"], record["test_track"], record["test_folder"])
             lines.append(_build(record["test_zoo"], *described))
         for experiment in experiments:
-            named = models
-            if experiment == "main" and set(comparison.models) - set(main_models()):
-                named = comparison.models
-            lines += run_commands(record["folder"], comparison, self.out, experiment, models=named)
+            lines += run_commands(record["folder"], comparison, self.out, experiment, models=models)
         outside = [model for model in comparison.models if _is_outside(comparison, model)]
         own = [model for model in comparison.models if _is_own(model) and model not in outside]
         if own:
@@ -86,7 +83,8 @@ def run_commands(
         comparison: The figures.
         out: The folder of the benchmark.
         experiment: What is to be run.
-        models: Which models to name; none if they are the experiment's own.
+        models: Which models to name if all were fitted as often; none if they are the experiment's
+            own.
     """
     record = comparison.record
     options = options_of(record)
@@ -98,7 +96,9 @@ def run_commands(
     for (splits, seeds, trained), fitted in _how_often(comparison).items():
         often = f" --splits {spelled(splits)}" + f" --seeds {seeds}" * (seeds > 1)
         often += f" --train-runs {trained}" if trained else ""
-        named = fitted if len(fitted) < len(comparison.models) else models
+        usual = models is None and (experiment != "main" or set(fitted) == set(main_models()))
+        whole = len(fitted) == len(comparison.models)
+        named = None if usual and whole else (models if models and whole else fitted)
         said = [] if named is None else [one for one in named if not _is_own(one)]
         chosen = f" --models {','.join(said)}" if said else ""
         lines.append(f"tnfn bench run --zoo {zoo}{often}{options}{chosen} --out {out}")

@@ -110,9 +110,11 @@ def _retrained(page: Page, cells: Sequence[Finished]) -> list[str]:
 
 
 _INTRODUCTION = """What the paper compares beside its main table; [the models at a
-glance](index.md). Its figures stand beside ours where the same cell exists; its zoos have 16,000
+glance](index.md). Its figures stand beside ours of the same model and task; its zoos have 16,000
 runs, all from one seed, and its splits are random over checkpoints. In brackets are 95 %
-intervals by a bootstrap over configurations, and over seeds where there are several."""
+intervals by a bootstrap over configurations, and over seeds where there are several. "1 split":
+fitted to that many only, "300 runs": to those among the zoo's first 300. Rows are in the order of
+the splits that all models have."""
 
 _TRACKS = """In the shared track all runs start from one seed, as in the paper's zoo: the nets
 are then points in one common system of coordinates, and a model may read single weights. In the

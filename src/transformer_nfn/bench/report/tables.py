@@ -46,7 +46,7 @@ def main_table(comparison: Comparison, task: str) -> str:
     bounds = comparison.thresholds
     ranked = {bound.name: comparison.ranking(bound) for bound in bounds}
     paper = [bound.name for bound in bounds if bound.name == "none" or bound.name.startswith("≥")]
-    published = any(published_tau(task, model, "none") for model in comparison.models)
+    published = has_published(comparison)
     rows = []
     for model in comparison.ranking():
         cells = [titled(comparison, model)]
@@ -63,6 +63,13 @@ def main_table(comparison: Comparison, task: str) -> str:
     header = ["model", *(_column(bound.name, bound.accuracy) for bound in bounds)]
     names = ["all rows", *paper[1:]]
     return table(header + [f"paper: {' / '.join(names)}"] * published, rows)
+
+
+def has_published(comparison: Comparison) -> bool:
+    """Whether the paper has figures to stand beside these: of its tasks, with one start for all."""
+    task = comparison.record["task"]
+    known = any(published_tau(task, model, "none") for model in comparison.models)
+    return comparison.track == "shared" and known
 
 
 def in_tier(comparison: Comparison, tier: Tier) -> list[str]:
@@ -137,21 +144,10 @@ def cost_table(comparison: Comparison) -> str:
                 f"{comparison.tau(model).mean:.3f}",
                 "" if parameters is None else f"{parameters:,.0f}",
                 "" if fit is None else f"{fit:.1f}",
-                _megabytes(comparison.mean_of(model, "fit_peak_bytes")),
                 "" if predict is None else f"{1e3 * predict / tested:.2f}",
-                _megabytes(comparison.mean_of(model, "predict_peak_bytes")),
             ]
         )
-    header = [
-        "model",
-        "τ",
-        "parameters",
-        "fit, CPU s",
-        "fit, MB",
-        "predict, ms a net",
-        "predict, MB",
-    ]
-    return table(header, rows)
+    return table(["model", "τ", "parameters", "fit, CPU s", "predict, ms a net"], rows)
 
 
 def tracks_table(independent: Comparison, shared: Comparison, task: str) -> str:
@@ -232,7 +228,3 @@ def _column(name: str, accuracy: float) -> str:
 def figure(value: float | None) -> str:
     """A figure of a table; nothing where there is none."""
     return "" if value is None else f"{value:.3f}"
-
-
-def _megabytes(value: float | None) -> str:
-    return "" if value is None else f"{value / 1e6:,.0f}"

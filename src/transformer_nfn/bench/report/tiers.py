@@ -55,23 +55,15 @@ def tier_sentences(comparisons: Sequence[Comparison]) -> list[str]:
     """For each tier in one sentence who is first on which zoo, and whether it is ours."""
     sentences = []
     for tier, what in TIERS.items():
-        ours: dict[tuple[str, str], list[Comparison]] = {}
-        others: dict[tuple[str, str], list[Comparison]] = {}
+        found: dict[tuple[str, str], list[Comparison]] = {}
         for comparison in comparisons:
-            ranked = in_tier(comparison, tier)
-            if ranked:
-                first = ours if _is_ours(ranked[0]) else others
-                first.setdefault(_said(comparison, ranked), []).append(comparison)
-        said, lost = (
-            [f"{who}{_where(there, comparisons)}{rest}" for (who, rest), there in one.items()]
-            for one in (ours, others)
-        )
-        if lost and any(_is_ours(m) for one in comparisons for m in in_tier(one, tier)):
-            lost[0] = f"ours is not first: {lost[0]}"
-        elif lost:
-            lost[0] = f"none is ours, {lost[0]}"
-        if said or lost:
-            sentences.append(f"**{what}**: {'; '.join([*said, *lost])}.")
+            if ranked := in_tier(comparison, tier):
+                found.setdefault(_said(comparison, ranked), []).append(comparison)
+        said = [f"{who}{_where(there, comparisons)}{rest}" for (who, rest), there in found.items()]
+        if said and not any(_is_ours(m) for one in comparisons for m in in_tier(one, tier)):
+            said.append("none of these is ours")
+        if said:
+            sentences.append(f"**{what}**: {'; '.join(said)}.")
     return sentences
 
 
@@ -83,20 +75,21 @@ def _said(comparison: Comparison, ranked: Sequence[str]) -> tuple[str, str]:
     if not others:
         return f"{title} is the only one", ""
     if ours is None:
-        return f"{title} is first", ""
+        return f"{title} is highest", ""
     orders = {other: comparison.order(best, other) for other in others}
     if ours != best:
-        return f"{title} is", f", {_ORDERS[orders[ours]]} ours"
+        return f"{title} is highest", f", {_ORDERS[orders[ours]]} our best, {MODELS[ours].title}"
     # The first is so in the splits that all of the tier have; some pairs have more of them.
     for word in ("behind", "had fewer runs", "not told apart"):
         some = [other for other, order in orders.items() if order == word]
         if some:
             more = f" and {len(some) - 1} more" if len(some) > 1 else ""
-            return f"{title} is first", f", {_ORDERS[word]} {MODELS[some[0]].title}{more}"
+            return f"{title} is highest", f", {_ORDERS[word]} {MODELS[some[0]].title}{more}"
     if set(orders.values()) == {"had more runs"}:
-        return f"{title} is first", ", all others had fewer runs"
-    alike = " that had as many runs" * ("had more runs" in orders.values())
-    return f"{title} is first", f", ahead of all others{alike}"
+        return f"{title} is highest", ", all others had fewer runs"
+    alike = ", of all that had as many runs" * ("had more runs" in orders.values())
+    only = ", all are ours" * all(map(_is_ours, ranked))
+    return f"{title} is first", alike + only
 
 
 #: How a sentence goes on after what is said of the first of a tier.

@@ -92,7 +92,7 @@ def ceiling_within(comparison: Comparison) -> float | None:
 
 
 def within_table(comparison: Comparison) -> str | None:
-    """τ within of each model beside its τ, the best first; None if there is nothing to compare."""
+    """τ within of each model beside its τ, in that order; None if there is nothing to compare."""
     taus = {model: tau_within(comparison, model) for model in comparison.models}
     known = {model: tau for model, tau in taus.items() if tau is not None}
     if not known:
@@ -104,7 +104,8 @@ def within_table(comparison: Comparison) -> str | None:
             f"{groups_within(comparison, comparison.splits_of(model))[0]}",
             f"{comparison.tau(model).mean:.3f}",
         ]
-        for model in sorted(known, key=lambda one: -known[one].mean)
+        for model in comparison.ranking()
+        if model in known
     ]
     within, whole = ceiling_within(comparison), comparison.ceiling()
     rows.append(["noise ceiling", figure(within), "", figure(whole)])

@@ -15,7 +15,7 @@ def zoo_page(page: Page, comparison: Comparison) -> str:
         f"All models on one zoo; [all zoos](index.md). {_counted(comparison)}",
         page.command(comparison, "main"),
         "## Kendall's τ",
-        _TAU,
+        f"{_TAU} {_PAPER}" if tables.has_published(comparison) else _TAU,
         tables.main_table(comparison, comparison.record["task"]),
         page.picture(
             f"thresholds-{file}.png",
@@ -78,15 +78,15 @@ def _fewer(comparison: Comparison) -> str:
     said = ""
     if comparison.splits != comparison.every_split:
         said += (
-            " Models with a number of splits behind their name were fitted to so many only. Means "
-            "of different splits do not compare: two models are compared in the splits that both "
-            "have, and tables are in the order of those that all have."
+            " Models with a number of splits behind their name were fitted to that many. Means "
+            "over different splits are not comparable: two models are compared in the splits that "
+            "both have, and tables are in the order of those that all have."
         )
     if any(comparison.train_runs(model) is not None for model in comparison.models):
         said += (
-            " Models with a number of runs behind their name learned from those of the zoo's first "
-            "so many runs that are not tested; the test rows are the same for all. No model that "
-            "had more is called ahead of them. Pictures do not say how many it had."
+            ' "300 runs" behind a name: fitted only to the training and validation runs among the '
+            "zoo's first 300; the test rows are the same for all. A model that was fitted to more "
+            "is never called ahead of it. Costs are of these fits; pictures below do not mark them."
         )
     return said
 
@@ -110,9 +110,10 @@ together) and over seeds where there are several. "Ahead" means that the interva
 difference excludes 0, and is not said of fewer than {LEAST_GROUPS} configurations. A threshold
 leaves test rows of lower accuracy out. Bold is the highest mean, italics the second, in the splits
 that all models have. The noise ceiling is τ between accuracies and the same drawn again on as many
-test examples, for each net on its own. The
-paper's figures stand beside ours where the same cell exists; its zoos have 16,000 runs, all from
-one seed, and its splits are random over checkpoints."""
+test examples, for each net on its own; errors that nets share can lift a model above it."""
+
+_PAPER = """The paper's figures are of its own blocks and zoos: 16,000 runs, all from one seed,
+splits random over checkpoints."""
 
 _TIERS = """Models are compared within a tier: weights only, weights and queries, unlabelled inputs,
 labelled inputs, no weights. The first of a tier has nothing to be compared with there."""
@@ -129,4 +130,4 @@ again."""
 _NOT_MOVED = """Predictions from outside have no figure after that: their models cannot be asked
 again."""
 
-_COST = """CPU seconds of one thread; memory is what a fit or a prediction adds to the process."""
+_COST = """CPU seconds of one thread."""

@@ -180,12 +180,23 @@ def from_xgboost(text: bytes, rounds: int) -> Forest:
                 "left": np.array(tree["left_children"]),
                 "right": np.array(tree["right_children"]),
                 "feature": np.array(tree["split_indices"]),
-                # XGBoost goes left where x < t, in float32: where x ≤ the number before t.
-                "threshold": np.nextafter(condition, np.float32(-np.inf)),
+                "threshold": _before(condition),
                 "value": condition,  # of a leaf
             }
 
     return _joined(tables())
+
+
+def _before(condition: Float32[np.ndarray, " n"]) -> Float64[np.ndarray, " n"]:
+    """XGBoost goes left where x < t, in float32: where x ≤ the number before t.
+
+    In float64, and before 0 a number that is not subnormal: those are zero in a fit.
+    """
+    wide = condition.astype(np.float64)
+    before: np.ndarray = np.where(
+        wide == 0, -np.finfo(np.float64).tiny, np.nextafter(wide, -np.inf)
+    )
+    return before
 
 
 def _numbers(text: str, kind: type[int] | type[float]) -> np.ndarray:

@@ -32,8 +32,8 @@ _BAND = "#f7ede4"  # behind the paper's model
 def tracks(comparisons: Sequence[Comparison]) -> bytes:
     """τ of each model with its 95 % interval, tier by tier, a panel for each zoo and track.
 
-    Within a tier rows are sorted by the first panel; a model that was not tested in a panel has a
-    dash there.
+    Within a tier rows are in the order of the first panel; a model that was not tested in a panel
+    has a dash there.
 
     Raises:
         BenchError: If there is nothing to show, or matplotlib is missing.
@@ -41,9 +41,8 @@ def tracks(comparisons: Sequence[Comparison]) -> bytes:
     panels = sorted_panels(comparisons)
     taus = [{model: panel.tau(model) for model in panel.models} for panel in panels]
     ceilings = [panel.ceiling() for panel in panels]
-    models = sorted_models(
-        [{model: interval.mean for model, interval in panel.items()} for panel in taus]
-    )
+    # As in the table: in the order of the first panel, then those that it does not have.
+    models = list(dict.fromkeys(model for panel in panels for model in panel.ranking()))
     rows, headers, place = _grouped(
         {tier: [model for model in models if model_named(model).tier == tier] for tier in TIERS}
     )
@@ -88,7 +87,11 @@ def tracks(comparisons: Sequence[Comparison]) -> bytes:
                     color=GREY,
                 )
         interval_line = ({"color": GREY, "linewidth": 2.2}, "95 % interval")
-        origin_legend(figure, models, shapes=True, more=[interval_line])
+        more = [interval_line]
+        if any(panel.train_runs(model) for panel in panels for model in panel.models):
+            hollow = {"linestyle": "none", "marker": "o", "color": GREY, "markerfacecolor": "white"}
+            more.append((hollow, "fitted to fewer runs"))
+        origin_legend(figure, models, shapes=True, more=more)
 
     return drawn_png(*_dot_size(panels, place + 1.0), draw)
 

@@ -31,14 +31,17 @@ def by_threshold(comparison: Comparison) -> bytes:
         BenchError: If there is nothing to show, or matplotlib is missing.
     """
     sorted_panels([comparison])
+    accuracy = np.concatenate([comparison.accuracy(split) for split in comparison.every_split])
     distinct = {threshold.accuracy: threshold for threshold in reversed(comparison.thresholds)}
-    chosen = [distinct[accuracy] for accuracy in sorted(distinct)]
+    lowest, *others = (distinct[bound] for bound in sorted(distinct))
+    # One that leaves no row out repeats the first.
+    chosen = [lowest, *(one for one in others if (accuracy < one.accuracy).any())]
     places = [100 * threshold.accuracy for threshold in chosen]
     taus = {
         model: [mean_tau(comparison, model, threshold) for threshold in chosen]
         for model in comparison.models
     }
-    best = sorted(taus, key=lambda model: -taus[model][0])[:2]
+    best = comparison.ranking()[:2]
     lines = [
         Line(
             model,
@@ -50,7 +53,6 @@ def by_threshold(comparison: Comparison) -> bytes:
     ]
     ceilings = [comparison.ceiling(threshold) for threshold in chosen]
     ceiling = [value for value in ceilings if value is not None]
-    accuracy = comparison.pooled(comparison.models[0])[1]
     kept = [float((accuracy >= threshold.accuracy).mean()) for threshold in chosen]
 
     def prepare(axes: Any) -> None:
