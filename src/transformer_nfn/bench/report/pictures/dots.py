@@ -205,7 +205,7 @@ def _dot_axes(
         axes.spines["left"].set_visible(False)
         axes.grid(axis="x")
         axes.tick_params(length=0)
-        _tau_ticks(axes, limits, most=7 if columns < 4 else 3)
+        _tau_ticks(axes, limits, most=7 if columns < 3 else 3)
         axes.set_yticks([*rows.values(), *headers])
         if number % columns:
             axes.set_yticklabels([])

@@ -19,6 +19,7 @@ DPI = 150
 SMALL = 10.5  # points
 GREY = "#666666"
 LIGHT = "#d9d9d9"
+_IN_A_LINE = 6  # entries of a legend
 STYLE: Any = {  # matplotlib's type for it lists all names there are
     "text.usetex": False,  # names of zoos are text, see `for_picture`
     "font.family": "DejaVu Sans",
@@ -161,7 +162,7 @@ def origin_legend(
         handles,
         labels,
         loc="outside lower center",
-        ncols=len(handles),
+        ncols=-(-len(handles) // (2 if len(handles) > _IN_A_LINE else 1)),
         handlelength=1.2,
         columnspacing=1.8,
     )
