@@ -171,10 +171,11 @@ class _EncoderLayer(nn.Module):
         self.second = seeded_linear(config.hidden, config.width, generator)
 
     def forward(self, states: Float[Tensor, "n t width"]) -> Float[Tensor, "n t width"]:
-        read = self.reads(_normed(states)).unflatten(2, (3, self.heads, -1))
+        each = states.shape[2] // self.heads
+        read = self.reads(_normed(states)).unflatten(2, (3, self.heads, each))
         queries, keys, values = read.permute(2, 0, 3, 1, 4)  # each n h t e
-        mixed = F.scaled_dot_product_attention(queries, keys, values)
-        states = states + self.writes(mixed.transpose(1, 2).flatten(2))
+        attention = (each**-0.5 * queries @ keys.mT).softmax(dim=-1)
+        states = states + self.writes((attention @ values).transpose(1, 2).flatten(2))
         out: Tensor = states + self.second(F.gelu(self.first(_normed(states))))
         return out
 
