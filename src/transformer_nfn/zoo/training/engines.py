@@ -1,6 +1,6 @@
 """What takes a group through its passes: compiled code where it can be had, else torch."""
 
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import torch
 from jaxtyping import Float, Int64
@@ -16,6 +16,7 @@ from transformer_nfn.zoo.training.masks import Masks
 CPU_ROWS = 4096
 
 
+@runtime_checkable
 class Engine(Protocol):
     """n nets of one shape, whose weights are read anew in each pass."""
 
