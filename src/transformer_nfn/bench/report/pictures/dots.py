@@ -89,8 +89,8 @@ def tracks(comparisons: Sequence[Comparison]) -> bytes:
         interval_line = ({"color": GREY, "linewidth": 2.2}, "95 % interval")
         more = [interval_line]
         if any(panel.train_runs(model) for panel in panels for model in panel.models):
-            hollow = {"linestyle": "none", "marker": "o", "color": GREY, "markerfacecolor": "white"}
-            more.append((hollow, "fitted to fewer runs"))
+            hollow: dict[str, Any] = {"linestyle": "none", "marker": "o", "color": GREY}
+            more.append((hollow | {"markerfacecolor": "white"}, "fitted to fewer runs"))
         origin_legend(figure, models, shapes=True, more=more)
 
     return drawn_png(*_dot_size(panels, place + 1.0), draw)
