@@ -55,7 +55,7 @@ share can lift a model above it. Each column's page has intervals, costs and com
 _FEWER = """In brackets: the number of splits, of models that have fewer than others. Means over
 different splits are not comparable: models are ranked on the splits that all of a tier have."""
 
-_SMALLER = """"300 runs": fitted only to the training and validation runs among the zoo's first 300
+_SMALLER = """"N runs": fitted only to the training and validation runs among the zoo's first N
 (hollow in the picture); a model that was fitted to more is never called ahead of it."""
 
 _CLAIMS = f""""Highest" is the mean; "first" is ahead of all others. "Ahead": the 95 % interval of

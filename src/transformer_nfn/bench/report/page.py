@@ -96,9 +96,9 @@ def run_commands(
     for (splits, seeds, trained), fitted in _how_often(comparison).items():
         often = f" --splits {spelled(splits)}" + f" --seeds {seeds}" * (seeds > 1)
         often += f" --train-runs {trained}" if trained else ""
-        usual = models is None and (experiment != "main" or set(fitted) == set(main_models()))
-        whole = len(fitted) == len(comparison.models)
-        named = None if usual and whole else (models if models and whole else fitted)
+        named = models if len(fitted) == len(comparison.models) else fitted
+        if named is None and experiment == "main" and set(fitted) != set(main_models()):
+            named = fitted
         said = [] if named is None else [one for one in named if not _is_own(one)]
         chosen = f" --models {','.join(said)}" if said else ""
         lines.append(f"tnfn bench run --zoo {zoo}{often}{options}{chosen} --out {out}")

@@ -113,7 +113,7 @@ _INTRODUCTION = """What the paper compares beside its main table; [the models at
 glance](index.md). Its figures stand beside ours of the same model and task; its zoos have 16,000
 runs, all from one seed, and its splits are random over checkpoints. In brackets are 95 %
 intervals by a bootstrap over configurations, and over seeds where there are several. "1 split":
-fitted to that many only, "300 runs": to those among the zoo's first 300. Rows are in the order of
+fitted to that many only, "N runs": to those among the zoo's first N. Rows are in the order of
 the splits that all models have."""
 
 _TRACKS = """In the shared track all runs start from one seed, as in the paper's zoo: the nets

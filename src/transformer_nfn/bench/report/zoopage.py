@@ -84,8 +84,8 @@ def _fewer(comparison: Comparison) -> str:
         )
     if any(comparison.train_runs(model) is not None for model in comparison.models):
         said += (
-            ' "300 runs" behind a name: fitted only to the training and validation runs among the '
-            "zoo's first 300; the test rows are the same for all. A model that was fitted to more "
+            ' "N runs" behind a name: fitted only to the training and validation runs among the '
+            "zoo's first N; the test rows are the same for all. A model that was fitted to more "
             "is never called ahead of it. Costs are of these fits; pictures below do not mark them."
         )
     return said
