@@ -84,7 +84,7 @@ def test_exchanging_the_values_of_two_heads_changes_it() -> None:
 
 def test_the_prediction_is_the_mean_agreement_with_the_consensus() -> None:
     m = probes(noises=())
-    m.set_consensus(lambda rows: select(NET, rows), torch.tensor([0, 2]))
+    m.set_consensus(asking(NET, 0.0), torch.tensor([0, 2]))
     with torch.no_grad():
         said = torch.stack([apply_net(NET, some, 0.0).softmax(-1) for some in m.probe_sets()], 1)
         consensus = (said[0] + said[2]) / 2
@@ -147,9 +147,13 @@ def test_agreement_makes_good_networks_right() -> None:
     m = probes(net, probes=10)
     with torch.no_grad():
         before = m(net).sigmoid().mean()
-    m.agree(lambda rows: select(net, rows), torch.arange(10), steps=30)
+    m.agree(asking(net), torch.arange(10), steps=30)
     with torch.no_grad():
         assert m(net).sigmoid().mean() > before + 0.02
+
+
+def asking(net: NetBatch, eps: float = 1e-5) -> Callable[[Tensor, Tensor], Tensor]:
+    return lambda rows, inputs: apply_net(select(net, rows), inputs, eps)
 
 
 def select(net: NetBatch, rows: Tensor) -> NetBatch:
@@ -174,5 +178,5 @@ def test_other_networks_are_refused() -> None:
     with pytest.raises(ShapeError, match="have no classifier"):
         AgreementConfig.of(NetBatch(NET.blocks), tokens=5)
     three = {**NET.classifier, "weight2": normal(3, 32, 3), "bias2": normal(3, 3)}
-    with pytest.raises(ShapeError, match="10 classes, these networks 3"):
+    with pytest.raises(ShapeError, match="of 10 classes, these networks have 3"):
         probes()(NetBatch(NET.blocks, NET.embedding, three))

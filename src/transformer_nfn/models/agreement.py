@@ -15,9 +15,14 @@ from jaxtyping import Float, Int
 from pydantic import BaseModel, ConfigDict, Field
 from torch import Tensor, nn
 
-from transformer_nfn.models.parts import WeightModel, probe_sizes, seeded_generator
+from transformer_nfn.models.parts import (
+    WeightModel,
+    check_classes,
+    probe_sizes,
+    seeded_generator,
+)
 from transformer_nfn.models.responses import response_features
-from transformer_nfn.space import NetBatch, ShapeError, apply_net
+from transformer_nfn.space import NetBatch, apply_net
 
 #: A step of `AgreementProbes.agree` sends so many of the probes through so many of the networks.
 _SENT, _REFERENCES = 100, 12
@@ -27,8 +32,8 @@ _AT_ONCE = 16
 _START = 0.5
 _RATE = 0.05
 
-#: Gives the networks of some rows.
-Nets = Callable[[Tensor], NetBatch]
+#: What the networks of some rows answer to sequences: their logits, "n q o".
+Ask = Callable[[Tensor, Tensor], Tensor]
 
 
 class AgreementConfig(BaseModel):
@@ -119,38 +124,47 @@ class AgreementProbes(WeightModel):
         collage = torch.where(self.own.unsqueeze(2), probes, probes[self.partner[1]])
         return torch.stack([probes, *noisy, blend, collage])
 
-    def answers(self, net: NetBatch, probes: Float[Tensor, "q t p"]) -> Float[Tensor, "n q o"]:
-        """The logarithms of the probabilities that each network gives to each answer.
+    def sequences(self) -> Float[Tensor, "q t p"]:
+        """The same, one probe set after another."""
+        return self.probe_sets().flatten(0, 1)
+
+    def forward(self, net: NetBatch) -> Float[Tensor, " n"]:
+        """A logit for each network; its sigmoid is the mean agreement with the consensus.
 
         Raises:
             ShapeError: If the networks do not take such inputs or have other classes.
         """
-        said = apply_net(net, probes, self.config.eps)
-        if said.shape[2] != self.config.classes:
-            raise ShapeError(
-                f"the probes have {self.config.classes} classes, these networks {said.shape[2]}"
-            )
-        return said.log_softmax(dim=-1)
+        return self.read(apply_net(net, self.sequences(), self.config.eps))
 
-    def forward(self, net: NetBatch) -> Float[Tensor, " n"]:
-        """A logit for each network; its sigmoid is the mean agreement with the consensus."""
-        said = self.answers(net, self.probe_sets().flatten(0, 1)).exp()
-        share = (said * self.consensus.flatten(0, 1)).sum(2).mean(1)
+    def read(self, answers: Float[Tensor, "n q o"]) -> Float[Tensor, " n"]:
+        """The same of logits for `sequences`."""
+        share = (self._logarithms(answers).exp() * self.consensus.flatten(0, 1)).sum(2).mean(1)
         return torch.logit(share, eps=1e-4)
 
     def responses(self, net: NetBatch) -> Float[Tensor, "n f"]:
-        """How each network compares, one probe set after another: see `response_features`."""
-        features = [
-            response_features(self.answers(net, probes), consensus)
-            for probes, consensus in zip(self.probe_sets(), self.consensus, strict=True)
-        ]
-        return torch.cat(features, dim=1)
+        """How each network compares, one probe set after another: see `response_features`.
 
-    def agree(self, nets: Nets, references: Int[Tensor, " m"], steps: int) -> None:
+        Raises:
+            ShapeError: If the networks do not take such inputs or have other classes.
+        """
+        return self.compare(apply_net(net, self.sequences(), self.config.eps))
+
+    def compare(self, answers: Float[Tensor, "n q o"]) -> Float[Tensor, "n f"]:
+        """The same of logits for `sequences`."""
+        sets = torch.split(self._logarithms(answers), self.config.probes, dim=1)
+        pairs = zip(sets, self.consensus, strict=True)
+        return torch.cat([response_features(said, right) for said, right in pairs], dim=1)
+
+    def _logarithms(self, answers: Float[Tensor, "n q o"]) -> Float[Tensor, "n q o"]:
+        """Of the probabilities that each network gives to each answer."""
+        check_classes(answers, self.config.classes)
+        return answers.log_softmax(dim=-1)
+
+    def agree(self, ask: Ask, references: Int[Tensor, " m"], steps: int) -> None:
         """Change the probes, by gradient, until good networks give the answers they should.
 
         Args:
-            nets: Gives networks by their rows.
+            ask: What networks answer, by their rows.
             references: Rows of good networks.
             steps: How many steps; the rate falls to nothing in the second half of them.
         """
@@ -162,7 +176,7 @@ class AgreementProbes(WeightModel):
             some = torch.randint(len(references), (_REFERENCES,), generator=generator)
             which = torch.randperm(count, generator=generator)[:_SENT]
             which = which.to(self.consensus.device)
-            said = self.answers(nets(references[some]), self.probes[which])
+            said = self._logarithms(ask(references[some], self.probes[which]))
             answer = (which % self.config.classes).expand(len(said), -1).unsqueeze(2)
             loss = -said.gather(2, answer).mean()
             optimizer.zero_grad()
@@ -170,15 +184,15 @@ class AgreementProbes(WeightModel):
             optimizer.step()
 
     @torch.no_grad()
-    def set_consensus(self, nets: Nets, best: Int[Tensor, " m"]) -> None:
+    def set_consensus(self, ask: Ask, best: Int[Tensor, " m"]) -> None:
         """Make what some networks answer in the mean the consensus of every probe set.
 
         Args:
-            nets: Gives networks by their rows.
+            ask: What networks answer, by their rows.
             best: Rows of the best networks.
         """
-        sent = self.probe_sets().flatten(0, 1)
+        sent = self.sequences()
         total = torch.zeros_like(self.consensus).flatten(0, 1)
         for rows in torch.split(best, _AT_ONCE):
-            total += self.answers(nets(rows), sent).exp().sum(0)
+            total += self._logarithms(ask(rows, sent)).exp().sum(0)
         self.consensus.copy_((total / len(best)).view_as(self.consensus))

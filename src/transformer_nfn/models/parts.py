@@ -50,6 +50,18 @@ def probe_sizes(net: NetBatch) -> dict[str, int]:
     }
 
 
+def check_classes(answers: Float[Tensor, "n s o"], classes: int) -> None:
+    """Refuse answers of networks that have other classes.
+
+    Raises:
+        ShapeError: If they have.
+    """
+    if answers.shape[2] != classes:
+        raise ShapeError(
+            f"the model reads answers of {classes} classes, these networks have {answers.shape[2]}"
+        )
+
+
 def seeded_generator(seed: int | None) -> torch.Generator | None:
     """A generator of one's own, or none: then torch's global one is drawn from."""
     return None if seed is None else torch.Generator().manual_seed(seed)

@@ -9,8 +9,14 @@ from torch import Tensor, nn
 
 from transformer_nfn.layers import seeded_linear
 from transformer_nfn.models.generatedprobes import GeneratedProbes
-from transformer_nfn.models.parts import WeightModel, probe_sizes, relu_layers, seeded_generator
-from transformer_nfn.space import NetBatch, ShapeError, apply_net
+from transformer_nfn.models.parts import (
+    WeightModel,
+    check_classes,
+    probe_sizes,
+    relu_layers,
+    seeded_generator,
+)
+from transformer_nfn.space import NetBatch, apply_net
 
 _Widths = Annotated[tuple[Annotated[int, Field(ge=1)], ...], Field(min_length=1, max_length=16)]
 
@@ -85,12 +91,11 @@ class ProbeNet(WeightModel):
         Raises:
             ShapeError: If the networks do not take such inputs or have other classes.
         """
-        answers = apply_net(net, self.sequences())  # n s o
-        if answers.shape[2] != self.config.classes:
-            raise ShapeError(
-                f"the model reads answers of {self.config.classes} classes, these networks have "
-                f"{answers.shape[2]}"
-            )
+        return self.read(apply_net(net, self.sequences()))
+
+    def read(self, answers: Float[Tensor, "n s o"]) -> Float[Tensor, " n"]:
+        """The same of logits for `sequences`."""
+        check_classes(answers, self.config.classes)
         # Probabilities: they stay between 0 and 1 however large the logits of a network are.
         out: Tensor = self.reader(answers.softmax(dim=-1).flatten(1))
         return out.squeeze(1)

@@ -4,6 +4,7 @@ Reading a zoo is a door of its own, `transformer_nfn.zoo.dataset`. Nothing here 
 scikit-learn, gensim or matplotlib before it is needed.
 """
 
+from transformer_nfn.zoo.asking import ask
 from transformer_nfn.zoo.build import Build
 from transformer_nfn.zoo.errors import RecipeError, StoreError
 from transformer_nfn.zoo.finished.card import write_card
@@ -37,6 +38,7 @@ __all__ = [
     "Run",
     "Speed",
     "StoreError",
+    "ask",
     "calibrate",
     "export",
     "gather",

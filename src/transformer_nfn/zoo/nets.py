@@ -7,7 +7,7 @@ from types import MappingProxyType
 from typing import Annotated, NamedTuple
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int64
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 from torch import Tensor
 
@@ -199,6 +199,16 @@ class NetShape(BaseModel):
         parts += [w[name] for name in self.trained if name.startswith("embedding")]
         parts += [w[name] for name in ("weight1", "bias1", "weight2", "bias2")]
         return torch.cat([part.flatten(1) for part in parts], dim=1)
+
+    def to_trained(self, stored: Float[Tensor, "n weights"]) -> Float[Tensor, "n weights"]:
+        """Rows of files as rows of the trainer."""
+        return stored[:, self._places]
+
+    @cached_property
+    def _places(self) -> Int64[Tensor, " weights"]:
+        """Where in a row of files each number of a row of the trainer is."""
+        numbers = torch.arange(self.size, dtype=torch.float64)  # exact up to 2^53
+        return self.to_stored(numbers.unsqueeze(0)).squeeze(0).long().argsort()
 
     def net_batch(self, stored: Float[Tensor, "n weights"]) -> NetBatch:
         """Rows of files as networks; the classifier's and embedding's tensors are views."""

@@ -20,7 +20,7 @@ from transformer_nfn.bench.models.predictor import Step, Watch
 from transformer_nfn.bench.models.regression.readers import Readers
 from transformer_nfn.jobs import one_thread
 from transformer_nfn.models import AgreementConfig, AgreementProbes, load_model, save_model
-from transformer_nfn.space import NetBatch
+from transformer_nfn.zoo import ask
 
 #: Networks above this quantile of accuracy are the reference networks; so many of the best of them
 #: give the consensus.
@@ -168,12 +168,12 @@ class AgreementPredictor:
         probes = AgreementProbes(config).to(self._device)
         weights = chosen.weights.to(self._device)
 
-        def nets(rows: Tensor) -> NetBatch:
-            return chosen.shape.net_batch(weights[rows])
+        def answers(rows: Tensor, inputs: Tensor) -> Tensor:
+            return ask(chosen.shape, weights[rows], inputs)
 
-        probes.agree(nets, torch.arange(len(chosen)), self.settings.steps)
+        probes.agree(answers, torch.arange(len(chosen)), self.settings.steps)
         best = np.argsort(-chosen.accuracy, kind="stable")[:_BEST]
-        probes.set_consensus(nets, torch.from_numpy(best))
+        probes.set_consensus(answers, torch.from_numpy(best))
         probes.seconds.fill_(time.process_time() - begun)
         if path is not None:
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -197,23 +197,22 @@ class AgreementPredictor:
         return rows
 
     def _responses(self, probes: AgreementProbes, examples: Examples) -> Float32[np.ndarray, "n s"]:
-        responses = self._some_at_a_time(probes.responses, examples).to(torch.float32)
+        responses = self._some_at_a_time(probes, probes.compare, examples).to(torch.float32)
         found: np.ndarray = responses.numpy()
         return found
 
     def _agreement(self, probes: AgreementProbes, examples: Examples) -> Float64[np.ndarray, " n"]:
-        agreement: np.ndarray = self._some_at_a_time(probes, examples).double().numpy()
+        read = self._some_at_a_time(probes, probes.read, examples)
+        agreement: np.ndarray = read.double().numpy()
         return agreement
 
     @torch.no_grad()
     def _some_at_a_time(
-        self, read: Callable[[NetBatch], Tensor], examples: Examples
+        self, probes: AgreementProbes, read: Callable[[Tensor], Tensor], examples: Examples
     ) -> Float[Tensor, "n ..."]:
-        weights = examples.weights.to(self._device)
-        parts = [
-            read(examples.shape.net_batch(some)).cpu() for some in torch.split(weights, _AT_ONCE)
-        ]
-        return torch.cat(parts)
+        weights, inputs = examples.weights.to(self._device), probes.sequences()
+        parts = torch.split(weights, _AT_ONCE)
+        return torch.cat([read(ask(examples.shape, some, inputs)).cpu() for some in parts])
 
 
 def _parts(runs: np.ndarray, count: int, seed: int) -> Int64[np.ndarray, " n"]:

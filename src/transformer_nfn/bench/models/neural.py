@@ -25,6 +25,7 @@ from transformer_nfn.bench.models.predictor import Step, Watch
 from transformer_nfn.jobs import one_thread
 from transformer_nfn.models import WeightModel, load_model, save_model
 from transformer_nfn.space import NetBatch, balance
+from transformer_nfn.zoo import ask
 
 _SCALE = "scale.safetensors"
 #: Seconds between two writes of a fit's state.
@@ -84,6 +85,17 @@ class _InTwoSteps(Protocol):
 
     def read(self, inputs: Tensor) -> Tensor:
         """A logit for each row."""
+
+
+@runtime_checkable
+class _Asking(Protocol):
+    """A model of what networks answer."""
+
+    def sequences(self) -> Tensor:
+        """What it sends through each network."""
+
+    def read(self, answers: Tensor) -> Tensor:
+        """A logit for each network, from its logits."""
 
 
 class NeuralPredictor:
@@ -197,6 +209,9 @@ class NeuralPredictor:
             whole = [module.inputs(examples.nets(rows)) for rows in _slices(len(examples))]
             inputs = torch.cat(whole).to(self._device)
             return lambda rows: module.read(inputs[rows])
+        if isinstance(module, _Asking):
+            weights = examples.weights.to(self._device)
+            return lambda rows: module.read(ask(examples.shape, weights[rows], module.sequences()))
         nets = self._nets(examples)
         return lambda rows: module(nets(rows))
 

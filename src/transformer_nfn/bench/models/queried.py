@@ -15,8 +15,7 @@ from transformer_nfn.bench.errors import BenchError
 from transformer_nfn.bench.examples import Examples
 from transformer_nfn.bench.models.predictor import Watch
 from transformer_nfn.jobs import one_thread
-from transformer_nfn.space import apply_net
-from transformer_nfn.zoo import DataError, load_task
+from transformer_nfn.zoo import DataError, ask, load_task
 
 _FILE = "inputs.safetensors"
 #: So many of the best training networks give the consensus.
@@ -99,8 +98,8 @@ class QueryPredictor:
             raise BenchError("this predictor is not fitted yet: call fit or load first")
         with torch.no_grad(), one_thread("cpu"):
             return [
-                apply_net(examples.nets(slice(first, first + _AT_ONCE)), self._inputs).softmax(-1)
-                for first in range(0, len(examples), _AT_ONCE)
+                ask(examples.shape, some, self._inputs).softmax(-1)
+                for some in torch.split(examples.weights, _AT_ONCE)
             ]
 
     def save(self, folder: Path) -> None:

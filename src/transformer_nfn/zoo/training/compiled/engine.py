@@ -85,6 +85,18 @@ class Compiled:
         self._call(self._library.forward, len(inputs), (*read, out))
         return out
 
+    def pull(
+        self, inputs: Float[Tensor, "b t p"], gradient: Float[Tensor, "n b classes"]
+    ) -> Float[Tensor, "b t p"]:
+        """The gradient of sequences that all nets were asked, from that of what they answered."""
+        self._check_inputs(inputs, None, (len(inputs),))
+        answers = (len(self.weights), len(inputs), self.shape.classes)
+        _check("gradients of answers", gradient, answers, self._dtype)
+        out = torch.empty_like(inputs, memory_format=torch.contiguous_format)
+        read = (self.weights, self._positions, inputs, gradient)
+        self._call(self._library.pull, len(inputs), (*read, out))
+        return out
+
     def step(
         self,
         inputs: Float[Tensor, "n b t p"],

@@ -194,7 +194,7 @@ int round_up(int n) { return (n + L - 1) / L * L; }
 
 // A linear map x W + b: where it is in the flat rows of weights and gradients.
 struct Linear {
-  int in, out, wide;  // wide: out, rounded up
+  int in, out, across, wide;  // the last two: in and out, rounded up
   const real *w, *b;
   real *gw, *gb;
   std::vector<real> plain, turned;  // W padded to whole registers; its transpose, for backward
@@ -208,8 +208,8 @@ struct Linear {
       if (b) b = plain.data() + in * wide;
     }
     if (turn) {
-      turned.resize(wide * in);
-      transpose(in, wide, w, wide, turned.data(), in);
+      turned.assign(wide * across, 0);
+      transpose(in, wide, w, wide, turned.data(), across);
     }
   }
   void forward(int m, const real* x, int ldx, real* y) const {
@@ -218,8 +218,11 @@ struct Linear {
       for (int r = 0; r < m; r++)
         for (int j = 0; j < wide; j += L) store(y + r * wide + j, load(y + r * wide + j) + load(b + j));
   }
-  // Add to the gradients of W and b; gx, where wanted, is the gradient of x.
+  // Add to the gradients of W and b, and write that of x, whose rows are `across` wide; those that
+  // are wanted.
   void backward(int m, const real* x, int ldx, const real* g, real* gx) {
+    if (gx) product(m, across, out, 1, g, wide, 1, turned.data(), across, gx, across, false);
+    if (!gw) return;
     if (wide == out) {
       product(in, out, m, 1, x, 1, ldx, g, wide, gw, out, true);
     } else {
@@ -236,7 +239,6 @@ struct Linear {
         for (int r = 0; r < m; r++) total += load(g + r * wide + j);
         for (int i = j; i < out && i < j + L; i++) gb[i] += total[i - j];
       }
-    if (gx) product(m, in, out, 1, g, wide, 1, turned.data(), in, gx, in, false);
   }
 };
 
@@ -248,17 +250,21 @@ struct Block {
 
 struct Net {
   const Sizes& s;
+  const bool pulled;  // gradients of the inputs are wanted, and none of the weights
   Linear embedding, classifier1, classifier2;
   std::vector<Block> blocks;
   std::vector<real> x, y, g, gy, g_wide, last, last_rstd, pooled, hidden, logits, g_logits, turned,
-      g_share, packed;
+      g_share, packed, g_packed;
   std::vector<int> start, length;  // of the sequences that are packed now
   int packed_rows;
   int padded;  // tokens, rounded up
 
-  explicit Net(const Sizes& sizes) : s(sizes), blocks(sizes.blocks), padded(round_up(sizes.tokens)) {
+  Net(const Sizes& sizes, bool pulled)
+      : s(sizes), pulled(pulled), blocks(sizes.blocks), padded(round_up(sizes.tokens)) {
     const int T = s.tokens, most = std::max(T, ROWS);  // rows, and so sequences, at a time
-    auto linear = [](Linear& l, int in, int out) { l.in = in, l.out = out, l.wide = round_up(out); };
+    auto linear = [](Linear& l, int in, int out) {
+      l.in = in, l.out = out, l.across = round_up(in), l.wide = round_up(out);
+    };
     linear(embedding, s.inputs, s.D);
     linear(classifier1, s.D, s.hidden);
     linear(classifier2, s.hidden, s.classes);
@@ -276,9 +282,10 @@ struct Net {
     pooled.resize(most * s.D), hidden.resize(most * classifier1.wide);
     logits.resize(most * classifier2.wide), g_logits.resize(most * classifier2.wide);
     turned.resize(s.width * padded), g_share.resize(T * padded);
-    packed.resize(most * s.inputs);
+    packed.resize(most * s.inputs), g_packed.resize(pulled ? most * embedding.across : 0);
   }
 
+  // From here on its weights are these; their gradient goes there, if it is wanted.
   void read(const real* weights, real* gradient) {
     int64_t at = 0;
     auto take = [&](int count) { at += count; return at - count; };
@@ -286,7 +293,7 @@ struct Net {
       const int64_t w = take(l.in * l.out), b = biased ? take(l.out) : -1;
       l.w = weights + w, l.b = biased ? weights + b : nullptr;
       l.gw = gradient ? gradient + w : nullptr, l.gb = gradient && biased ? gradient + b : nullptr;
-      l.prepare(gradient && &l != &embedding);
+      l.prepare(pulled || (gradient && &l != &embedding));
     };
     if (s.inputs) linear(embedding, true);
     for (Block& k : blocks) linear(k.qkv, s.biased), linear(k.o, s.biased), linear(k.a, true), linear(k.b, true);
@@ -513,7 +520,17 @@ struct Net {
       k.qkv.backward(m, k.first.data(), D, g_wide.data(), gy.data());
       norm_backward(m, gy.data(), k.first.data(), k.first_rstd.data(), g.data());
     }
-    if (s.inputs) embedding.backward(m, packed.data(), s.inputs, g.data(), nullptr);
+    if (s.inputs)
+      embedding.backward(m, packed.data(), s.inputs, g.data(), pulled ? g_packed.data() : nullptr);
+  }
+
+  // Add the gradient of the inputs of all these sequences to that of all sequences.
+  void add_inputs(int64_t sequence, real* gradient) const {
+    const int width = s.inputs ? s.inputs : s.D, wide = s.inputs ? embedding.across : s.D;
+    const real* from = s.inputs ? g_packed.data() : g.data();
+    for (int r = 0; r < packed_rows; r++)
+      for (int j = 0; j < width; j++)
+        gradient[(sequence * s.tokens + r) * width + j] += from[r * wide + j];
   }
 
   // The gradient of the loss of all these sequences, divided by the batch; their summed loss, and
@@ -582,7 +599,7 @@ int forward(const Sizes* sizes, const real* weights, const real* positions, cons
             const int64_t* lengths, real* out) {
   return guarded([=] {
     const Sizes& s = *sizes;
-    Net net(s);
+    Net net(s, false);
     for (int64_t n = 0; n < s.nets; n++) {
       net.read(weights + n * s.weights, nullptr);
       for (int64_t first = 0; first < s.sequences;) {
@@ -597,6 +614,30 @@ int forward(const Sizes* sizes, const real* weights, const real* positions, cons
   });
 }
 
+// The gradient of sequences that all nets were asked, from that of their logits, "n b classes".
+int pull(const Sizes* sizes, const real* weights, const real* positions, const real* inputs,
+         const real* g_logits, real* gradient) {
+  return guarded([=] {
+    const Sizes& s = *sizes;
+    const int64_t width = s.inputs ? s.inputs : s.D;
+    std::memset(gradient, 0, s.sequences * s.tokens * width * sizeof(real));
+    Net net(s, true);
+    for (int64_t n = 0; n < s.nets; n++) {
+      net.read(weights + n * s.weights, nullptr);
+      for (int64_t first = 0; first < s.sequences;) {
+        const int count = net.pack(first, nullptr);
+        const int m = net.forward(first, inputs, positions, {});
+        for (int i = 0; i < count; i++)
+          std::memcpy(&net.g_logits[i * net.classifier2.wide],
+                      g_logits + (n * s.sequences + first + i) * s.classes, s.classes * sizeof(real));
+        net.backward(m, first, {});
+        net.add_inputs(first, gradient);
+        first += count;
+      }
+    }
+  });
+}
+
 // Loss and right answers of each net on its own sequences, and the gradient of the mean loss.
 int step(const Sizes* sizes, const real* weights, const real* positions, const real* inputs,
          const int64_t* lengths, const int64_t* labels, const real* pool, const int64_t* choice,
@@ -605,7 +646,7 @@ int step(const Sizes* sizes, const real* weights, const real* positions, const r
     const Sizes& s = *sizes;
     const int64_t width = s.inputs ? s.inputs : s.D, all = s.sequences * s.tokens;
     std::memset(gradient, 0, s.nets * s.weights * sizeof(real));
-    Net net(s);
+    Net net(s, false);
     for (int64_t n = 0; n < s.nets; n++) {
       net.read(weights + n * s.weights, gradient + n * s.weights);
       const Net::Masks masks{pool, choice + n * 2 * s.blocks * all, all};
