@@ -97,7 +97,6 @@ def test_a_record_has_what_reports_need(finished):
         record = cell.record
         assert (record["zoo"], record["track"], record["split"]) == ("small", "independent", 1)
         assert record["fit_seconds"] > 0
-        assert record["fit_peak_bytes"] is None or record["fit_peak_bytes"] >= 0
         assert record["zoo_runs"] == 60
         assert json.dumps(record)
 

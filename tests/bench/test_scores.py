@@ -74,9 +74,7 @@ def fake(
         "settings": dict(MODELS[model].settings),
         "versions": {},
         "fit_seconds": 1.0,
-        "fit_peak_bytes": 10**6,
         "predict_seconds": 0.1,
-        "predict_peak_bytes": None,
         "test_rows": 2 * runs,
         **changes,
     }

@@ -70,12 +70,12 @@ def _calibrated(model: str, tokens: int, divided: Divided) -> float:
         predictor.fit(part, held_out)  # the first one also allocates
         with measured() as cost:
             predictor.fit(part, held_out)
-        return cost.cpu_seconds * epochs * len(train) / len(part)
+        return cost.seconds * epochs * len(train) / len(part)
     if not isinstance(predictor, TreePredictor | AgreementPredictor):  # a user's own
         part = train.take(np.arange(min(_ROWS, len(train))))
         with measured() as cost:
             predictor.fit(part, validation)
-        return cost.cpu_seconds * len(train) / len(part)
+        return cost.seconds * len(train) / len(part)
     # What comes before the first tree or step is paid once.
     what = "rounds" if isinstance(predictor, TreePredictor) else "steps"
     settings: Any = predictor.settings
@@ -84,5 +84,5 @@ def _calibrated(model: str, tokens: int, divided: Divided) -> float:
         predictor.settings = settings.model_copy(update={what: count})
         with measured() as cost:
             predictor.fit(train, validation)
-        costs.append(cost.cpu_seconds)
+        costs.append(cost.seconds)
     return costs[0] + max(0.0, costs[1] - costs[0]) / _ROUNDS * float(getattr(settings, what))

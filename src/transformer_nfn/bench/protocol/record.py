@@ -70,9 +70,7 @@ class _Record(BaseModel):
     epoch: int | None
     parameters: int | None = Field(ge=0, le=_MOST)
     fit_seconds: FiniteFloat | None
-    fit_peak_bytes: int | None
     predict_seconds: FiniteFloat | None
-    predict_peak_bytes: int | None
     train_rows: int
     validation_rows: int
     test_rows: int
