@@ -9,9 +9,9 @@ from tests.bench.test_scores import commit, fake
 from transformer_nfn.bench.kendall import kendall_tau
 from transformer_nfn.bench.protocol.computing import Finished
 from transformer_nfn.bench.report.choosing import _with_all_splits
-from transformer_nfn.bench.report.notes import filled
 from transformer_nfn.bench.report.outside import standing
-from transformer_nfn.bench.report.page import run_commands
+from transformer_nfn.bench.report.pages.notes import filled
+from transformer_nfn.bench.report.pages.page import run_commands
 from transformer_nfn.bench.report.results import results_json
 from transformer_nfn.bench.report.scores import Comparison, comparisons
 from transformer_nfn.bench.report.tables import differences_table, main_table

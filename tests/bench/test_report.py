@@ -9,11 +9,11 @@ from transformer_nfn.bench.errors import BenchError
 from transformer_nfn.bench.models.kind import TIERS
 from transformer_nfn.bench.models.registry import MODELS, main_models
 from transformer_nfn.bench.protocol.computing import Finished
-from transformer_nfn.bench.report.front import front_page
-from transformer_nfn.bench.report.notes import filled
-from transformer_nfn.bench.report.page import Page
-from transformer_nfn.bench.report.scores import Comparison, comparisons, shown_place
-from transformer_nfn.bench.report.tables import in_tier
+from transformer_nfn.bench.report.order import in_tier, shown_place
+from transformer_nfn.bench.report.pages.front import front_page
+from transformer_nfn.bench.report.pages.notes import filled
+from transformer_nfn.bench.report.pages.page import Page
+from transformer_nfn.bench.report.scores import Comparison, comparisons
 from transformer_nfn.bench.report.tiers import overview_table, tier_sentences
 from transformer_nfn.bench.report.within import tau_within
 from transformer_nfn.bench.report.writing import write_report

@@ -9,7 +9,7 @@ from transformer_nfn.bench.kendall import kendall_tau, resampled_counts, tau_of_
 from transformer_nfn.bench.models.registry import MODELS
 from transformer_nfn.bench.protocol.computing import SEEN, Finished
 from transformer_nfn.bench.protocol.loading import Threshold
-from transformer_nfn.bench.report.page import run_commands
+from transformer_nfn.bench.report.pages.page import run_commands
 from transformer_nfn.bench.report.results import results_json
 from transformer_nfn.bench.report.scores import LEAST_GROUPS, Comparison, comparisons
 from transformer_nfn.bench.report.tables import differences_table, main_table

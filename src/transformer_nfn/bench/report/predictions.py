@@ -11,7 +11,7 @@ import pyarrow.parquet as pq  # type: ignore[import-untyped]
 from transformer_nfn.bench.errors import BenchError
 from transformer_nfn.bench.protocol.computing import Finished
 from transformer_nfn.bench.protocol.record import read_record
-from transformer_nfn.bench.report.page import file_name
+from transformer_nfn.bench.report.pages.page import file_name
 from transformer_nfn.jobs import DamagedError, check_regular, read_table, sound
 
 #: The folder of these files in a report.

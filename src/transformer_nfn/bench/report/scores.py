@@ -405,13 +405,6 @@ def add_cell(by_split: BySplit, cell: Finished) -> None:
     by_split.setdefault(cell.record["split"], {})[cell.record["seed"]] = cell
 
 
-def shown_place(comparison: Comparison) -> tuple[int, str, str]:
-    """Where a comparison is shown: MNIST first, independent before shared starts."""
-    order = ("mnist-small", "mnist-good", "agnews-small", "digits-mini")
-    place = order.index(comparison.zoo) if comparison.zoo in order else len(order)
-    return place, comparison.zoo, comparison.track
-
-
 def named_zoo(zoo: str, runs: int | None) -> str:
     """What a comparison calls a zoo of which only the first runs count, or all."""
     return zoo if runs is None else f"{zoo}, first {runs} runs"

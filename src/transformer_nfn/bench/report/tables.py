@@ -4,9 +4,9 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from transformer_nfn.bench.models.kind import Tier
 from transformer_nfn.bench.models.registry import MODELS
 from transformer_nfn.bench.protocol.loading import Threshold
+from transformer_nfn.bench.report.order import in_tier
 from transformer_nfn.bench.report.published import (
     AUGMENTED_TABLE,
     CHANNELS_TABLE,
@@ -70,11 +70,6 @@ def has_published(comparison: Comparison) -> bool:
     task = comparison.record["task"]
     known = any(published_tau(task, model, "none") for model in comparison.models)
     return comparison.track == "shared" and known
-
-
-def in_tier(comparison: Comparison, tier: Tier) -> list[str]:
-    """The models of a tier, the best first."""
-    return comparison.ranking(models=[m for m in comparison.models if MODELS[m].tier == tier])
 
 
 def differences_table(comparison: Comparison) -> str:

@@ -4,9 +4,10 @@ from collections.abc import Sequence
 
 from transformer_nfn.bench.models.kind import TIERS
 from transformer_nfn.bench.models.registry import MODELS
-from transformer_nfn.bench.report.page import file_name
+from transformer_nfn.bench.report.order import in_tier, ranked_models
+from transformer_nfn.bench.report.pages.page import file_name
 from transformer_nfn.bench.report.scores import Comparison
-from transformer_nfn.bench.report.tables import figure, in_tier
+from transformer_nfn.bench.report.tables import figure
 
 
 def column_name(comparison: Comparison) -> str:
@@ -21,9 +22,10 @@ def overview_table(comparisons: Sequence[Comparison]) -> str:
     """
     header = ["model", *(_linked(one) for one in comparisons)]
     rows = [header, ["---"] * len(header)]
+    every = ranked_models(comparisons)
     for tier, what in TIERS.items():
         ranked = [in_tier(comparison, tier) for comparison in comparisons]
-        models = list(dict.fromkeys(model for ranking in ranked for model in ranking))
+        models = [model for model in every if MODELS[model].tier == tier]
         if models:
             rows.append([f"*{what}*", *[""] * len(comparisons)])
         for model in models:

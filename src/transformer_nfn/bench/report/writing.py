@@ -5,18 +5,19 @@ from pathlib import Path
 
 from transformer_nfn.bench.models.registry import main_models, shown_beside
 from transformer_nfn.bench.protocol.computing import Finished
-from transformer_nfn.bench.report.asked import asked_page
 from transformer_nfn.bench.report.choosing import shown_cells
-from transformer_nfn.bench.report.front import front_page
-from transformer_nfn.bench.report.notes import filled, read_notes
+from transformer_nfn.bench.report.order import shown_place
 from transformer_nfn.bench.report.outside import outside_kinds
-from transformer_nfn.bench.report.page import Page, file_name
-from transformer_nfn.bench.report.paperpage import paper_page
+from transformer_nfn.bench.report.pages.asked import asked_page
+from transformer_nfn.bench.report.pages.front import front_page
+from transformer_nfn.bench.report.pages.larger import sizes_page, transfer_page
+from transformer_nfn.bench.report.pages.notes import filled, read_notes
+from transformer_nfn.bench.report.pages.page import Page, file_name
+from transformer_nfn.bench.report.pages.paper import paper_page
+from transformer_nfn.bench.report.pages.zoo import zoo_page
 from transformer_nfn.bench.report.predictions import write_predictions
 from transformer_nfn.bench.report.results import results_json
-from transformer_nfn.bench.report.scores import comparisons, shown_place
-from transformer_nfn.bench.report.sections import sizes_page, transfer_page
-from transformer_nfn.bench.report.zoopage import zoo_page
+from transformer_nfn.bench.report.scores import comparisons
 
 PAGE = "index.md"
 PAPER = "paper.md"

@@ -7,6 +7,7 @@ import numpy as np
 
 from transformer_nfn.bench.models.kind import TIERS
 from transformer_nfn.bench.models.registry import model_named
+from transformer_nfn.bench.report.order import ranked_models
 from transformer_nfn.bench.report.pictures.style import (
     GREY,
     SMALL,
@@ -18,7 +19,6 @@ from transformer_nfn.bench.report.pictures.style import (
     panel_grid,
     panel_title,
     signed,
-    sorted_models,
     sorted_panels,
     tau_limits,
 )
@@ -41,8 +41,7 @@ def tracks(comparisons: Sequence[Comparison]) -> bytes:
     panels = sorted_panels(comparisons)
     taus = [{model: panel.tau(model) for model in panel.models} for panel in panels]
     ceilings = [panel.ceiling() for panel in panels]
-    # As in the table: in the order of the first panel, then those that it does not have.
-    models = list(dict.fromkeys(model for panel in panels for model in panel.ranking()))
+    models = ranked_models(panels)
     rows, headers, place = _grouped(
         {tier: [model for model in models if model_named(model).tier == tier] for tier in TIERS}
     )
@@ -114,7 +113,7 @@ def robustness(comparisons: Sequence[Comparison]) -> bytes:
         {model: mean_tau(panel, model, column="moved") for model in chosen}
         for panel, chosen in zip(panels, moved, strict=True)
     ]
-    models = sorted_models(before)
+    models = [model for model in ranked_models(panels) if any(model in one for one in before)]
     rows, headers, place = _grouped(
         {
             "invariant by construction": [m for m in models if model_named(m).invariant],

@@ -3,7 +3,7 @@
 import io
 import re
 import textwrap
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -11,7 +11,8 @@ import numpy as np
 from transformer_nfn.bench.errors import BenchError
 from transformer_nfn.bench.models.registry import model_named
 from transformer_nfn.bench.protocol.loading import Threshold
-from transformer_nfn.bench.report.scores import Comparison, shown_place
+from transformer_nfn.bench.report.order import shown_place
+from transformer_nfn.bench.report.scores import Comparison
 from transformer_nfn.escaping import for_picture
 
 WIDTH = 10.5  # inches
@@ -80,14 +81,6 @@ def panel_grid(panels: int, most: int) -> tuple[int, int]:
     """Lines and columns, as even as can be with at most so many columns."""
     lines = -(-panels // most)
     return lines, -(-panels // lines)
-
-
-def sorted_models(panels: Sequence[Mapping[str, float]]) -> list[str]:
-    """All models, the best of the first panel first; those missing there by the next, and so on."""
-    ordered: list[str] = []
-    for panel in panels:
-        ordered += sorted(set(panel) - set(ordered), key=lambda model: (-panel[model], model))
-    return ordered
 
 
 def mean_tau(

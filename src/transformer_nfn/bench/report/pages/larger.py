@@ -7,7 +7,7 @@ from transformer_nfn.bench.protocol.computing import Finished
 from transformer_nfn.bench.report import pictures
 from transformer_nfn.bench.report.across import transfer_table, transfers
 from transformer_nfn.bench.report.learning import Learning, learning_table, learnings
-from transformer_nfn.bench.report.page import (
+from transformer_nfn.bench.report.pages.page import (
     Page,
     build_command,
     fenced,

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from transformer_nfn.bench.report import pictures
-from transformer_nfn.bench.report.page import Page
+from transformer_nfn.bench.report.pages.page import Page
 from transformer_nfn.bench.report.scores import LEAST_GROUPS, Comparison
 from transformer_nfn.bench.report.tiers import overview_table, tier_sentences
 

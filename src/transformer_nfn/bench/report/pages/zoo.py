@@ -2,7 +2,7 @@
 
 from transformer_nfn.bench.protocol.computing import STRESS_CONDITION
 from transformer_nfn.bench.report import pictures, tables
-from transformer_nfn.bench.report.page import Page, file_name
+from transformer_nfn.bench.report.pages.page import Page, file_name
 from transformer_nfn.bench.report.scores import DRAWS, LEAST_GROUPS, Comparison
 from transformer_nfn.bench.report.within import groups_within, within_table
 

@@ -7,8 +7,9 @@ from pathlib import Path
 from transformer_nfn.bench.errors import BenchError
 from transformer_nfn.bench.models.kind import TIERS
 from transformer_nfn.bench.models.registry import MODELS
+from transformer_nfn.bench.report.order import in_tier
 from transformer_nfn.bench.report.scores import Comparison
-from transformer_nfn.bench.report.tables import figure, in_tier, shown
+from transformer_nfn.bench.report.tables import figure, shown
 from transformer_nfn.bench.report.within import tau_within
 
 #: `{tau:mnist-small/independent/nfn}`: what is asked for, of which zoo and track, of what there.

@@ -7,7 +7,7 @@ from transformer_nfn.bench.protocol.computing import Finished
 from transformer_nfn.bench.protocol.heldout import HELD_OUT
 from transformer_nfn.bench.protocol.record import changes_of
 from transformer_nfn.bench.questions import QUESTIONS
-from transformer_nfn.bench.report.page import Page, splits_of
+from transformer_nfn.bench.report.pages.page import Page, splits_of
 from transformer_nfn.bench.report.scores import Comparison, comparisons
 from transformer_nfn.bench.report.tables import shown, table
 

@@ -7,7 +7,7 @@ from transformer_nfn.bench.protocol.computing import Finished
 from transformer_nfn.bench.protocol.experiments import BOUNDS, CHANNELS, COMPONENTS, RANKS
 from transformer_nfn.bench.protocol.record import changes_of
 from transformer_nfn.bench.report import pictures, tables
-from transformer_nfn.bench.report.page import Page, file_name, splits_of
+from transformer_nfn.bench.report.pages.page import Page, file_name, splits_of
 from transformer_nfn.bench.report.scores import Comparison, comparisons
 
 
