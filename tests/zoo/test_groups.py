@@ -1,4 +1,5 @@
 import random
+from collections import Counter
 from multiprocessing.reduction import ForkingPickler
 
 import pytest
@@ -87,6 +88,15 @@ def test_more_runs_only_add_groups(tiny_recipe, first, more):
     added = open_groups(tiny_recipe, count, names(committed))
     assert numbers(added) == list(range(first, count))
     assert not open_groups(tiny_recipe, first, names(committed + added))
+
+
+def test_a_build_that_stops_halfway_has_runs_of_all_kinds():
+    recipe = Recipe.load("mnist-small")
+    groups = open_groups(recipe, 960, ())
+    first = Counter(kind_of(run) for group in groups[: len(groups) // 2] for run in group.runs)
+    whole = Counter(kind_of(run) for run in recipe.first_runs(960))
+    assert len(whole) == 16
+    assert all(0.3 < first[kind] / whole[kind] < 0.8 for kind in whole)
 
 
 def test_places_are_counted_within_a_kind(tiny_recipe):

@@ -74,7 +74,10 @@ def group_of_shard(recipe: Recipe, name: str) -> Group:
 
 
 def open_groups(recipe: Recipe, count: int, committed: Iterable[str]) -> list[Group]:
-    """The groups among the first `count` runs that no committed shard holds."""
+    """The groups among the first `count` runs that no committed shard holds.
+
+    In the order of their first runs, so that what a stopped build has is of all kinds.
+    """
     done = {number for name in committed for number in group_of_shard(recipe, name).numbers}
     recipe.first_runs(count)  # checks the count
     groups = []
@@ -88,7 +91,7 @@ def open_groups(recipe: Recipe, count: int, committed: Iterable[str]) -> list[Gr
             runs = tuple(recipe.all_runs[number] for _, number in stretch)
             name = shard_name(kind, stretch[0][0], runs)
             groups.append(Group(name, tuple(number for _, number in stretch), runs))
-    return groups
+    return sorted(groups, key=lambda group: group.numbers)
 
 
 @lru_cache(maxsize=4)  # a check or a plan asks once for each shard
