@@ -1,4 +1,5 @@
 import re
+from collections.abc import Sequence
 from itertools import product
 from pathlib import Path
 
@@ -9,7 +10,9 @@ from transformer_nfn.bench.errors import BenchError
 from transformer_nfn.bench.models.kind import TIERS
 from transformer_nfn.bench.models.registry import MODELS, main_models
 from transformer_nfn.bench.protocol.computing import Finished
+from transformer_nfn.bench.report.learning import Learning, learnings
 from transformer_nfn.bench.report.order import in_tier, shown_place
+from transformer_nfn.bench.report.pages.asked import unseen_kinds
 from transformer_nfn.bench.report.pages.front import front_page
 from transformer_nfn.bench.report.pages.notes import filled
 from transformer_nfn.bench.report.pages.page import Page
@@ -32,6 +35,18 @@ def compared(noise: dict[str, float] = NOISE, **changes: object) -> Comparison:
     cells = [fake(model, s, n, **changes) for model, n in noise.items() for s in range(3)]
     (comparison,) = comparisons(cells, list(noise))
     return comparison
+
+
+def beyond(zoos: Sequence[str]) -> tuple[list[Learning], dict[str, list[Comparison]]]:
+    """Learning curves, and tests on Adam that nobody learned from, on zoos of both tracks."""
+    cells, models = [], ("nfn", "mlp", "invariants", "hyperparameters")
+    for zoo, track, model in product(zoos, ("independent", "shared"), models):
+        described = {"zoo": zoo, "folder": f"{zoo}-{track}", "track": track, "zoo_runs": 600}
+        for size in (75, 150, 300, None):
+            noise = 0.1 + 10 / (size or 600)
+            cells.append(fake(model, 0, noise, train_runs=size, **described))
+        cells.append(fake(model, 0, 0.3, held_out="adam", **described))
+    return learnings(cells, models), unseen_kinds(cells)
 
 
 def report(cells: list[Finished], home: Path, notes: Path | None = None) -> dict[str, str]:
@@ -126,7 +141,7 @@ def test_the_first_page_stays_short_with_many_models_and_zoos(tmp_path: Path) ->
             cells += [fake(model, s, noise, runs=20, alike=2, **described) for s in (0, 1)]
     found = sorted(comparisons(cells, main_models()), key=shown_place)
     assert len(found) == 2 * len(names)
-    notes = filled(NOTES.read_text(encoding="utf-8"), found)
+    notes = filled(NOTES.read_text(encoding="utf-8"), found, *beyond(names))
     page = front_page(Page(tmp_path, "bench"), found, notes, "", DETAILS)
     assert words(page) <= MOST_WORDS
     assert len(page.split()) <= MOST_WORDS
@@ -228,6 +243,13 @@ def test_placeholders_become_figures() -> None:
         assert filled(f"a {{{asked}}} b", [one]) == f"a {said} b"
     assert filled(f"{{interval:{place}/nfn}}", [one]).startswith(f"{one.tau('nfn').mean:.3f} [")
     assert filled(f"{{gap:{place}/nfn/mlp}}", [one]).startswith("+0.")
+    grown, unseen = beyond(["mnist-small"])
+    curve = grown[0].curves["nfn"].at(16_000)
+    said = f"{curve.mean:.3f} [{curve.low:.2f}, {curve.high:.2f}]"
+    assert filled(f"{{grown:{place}/nfn}}", [one], grown, unseen) == said
+    adam = unseen["adam"][0].tau("nfn")
+    said = f"{adam.mean:.3f} [{adam.low:.2f}, {adam.high:.2f}]"
+    assert filled(f"{{unseen:{place}/nfn/adam}}", [one], grown, unseen) == said
     assert filled("{braces} and $\\frac{1}{2}$ {: stay }", [one]) == (
         "{braces} and $\\frac{1}{2}$ {: stay }"
     )
@@ -244,6 +266,10 @@ def test_placeholders_become_figures() -> None:
         "mean:mnist-small/independent/nfn",
         "first:mnist-small/independent/queries",
         "first:mnist-small/independent/nfn",
+        "grown:mnist-small/independent/nfn",
+        "unseen:mnist-small/independent/nfn/adam",
+        "unseen:mnist-small/independent/nfm/adam",
+        "unseen:mnist-small/independent/adam/nfn",
         "within:mnist-small/independent/nfn",  # every configuration was trained once
     ],
 )

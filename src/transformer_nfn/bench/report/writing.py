@@ -3,12 +3,13 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-from transformer_nfn.bench.models.registry import main_models, shown_beside
+from transformer_nfn.bench.models.registry import MODELS, main_models, shown_beside
 from transformer_nfn.bench.protocol.computing import Finished
 from transformer_nfn.bench.report.choosing import shown_cells
+from transformer_nfn.bench.report.learning import learnings
 from transformer_nfn.bench.report.order import shown_place
 from transformer_nfn.bench.report.outside import outside_kinds
-from transformer_nfn.bench.report.pages.asked import asked_page
+from transformer_nfn.bench.report.pages.asked import asked_page, unseen_kinds
 from transformer_nfn.bench.report.pages.front import front_page
 from transformer_nfn.bench.report.pages.larger import sizes_page, transfer_page
 from transformer_nfn.bench.report.pages.notes import filled, read_notes
@@ -58,15 +59,19 @@ def _write(
     whole = [cell for cell in cells if cell.record["runs"] is None]
     found = comparisons(whole or cells, main_models(), uneven=True)
     main = sorted(found, key=shown_place)
-    said = "" if notes is None else filled(read_notes(Path(notes)), main)
+    grown, unseen = learnings(cells, list(MODELS)), unseen_kinds(cells)
+    said = "" if notes is None else filled(read_notes(Path(notes)), main, grown, unseen)
     home.mkdir(parents=True, exist_ok=True)
     packed = write_predictions(cells, home)
     page = Page(home, out)
     pages = {
         PAPER: ("the paper's other tables", paper_page(page, cells, main)),
-        SIZES: ("learning curves", sizes_page(page, cells)),
+        SIZES: ("learning curves", sizes_page(page, grown)),
         TRANSFER: ("transfer between zoos", transfer_page(page, cells)),
-        ASKED: ("other questions, and runs of a kind not learned from", asked_page(page, cells)),
+        ASKED: (
+            "other questions, and runs of a kind not learned from",
+            asked_page(page, cells, unseen),
+        ),
     }
     details = [f"[{title}]({name})" for name, (title, text) in pages.items() if text is not None]
     texts = {

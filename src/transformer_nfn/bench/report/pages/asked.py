@@ -12,8 +12,21 @@ from transformer_nfn.bench.report.scores import Comparison, comparisons
 from transformer_nfn.bench.report.tables import shown, table
 
 
-def asked_page(page: Page, cells: Sequence[Finished]) -> str | None:
-    """Both; None if nothing of it was computed."""
+def unseen_kinds(cells: Sequence[Finished]) -> dict[str, list[Comparison]]:
+    """For each kind that can be held out, the comparisons on its runs."""
+    return {name: comparisons(cells, list(MODELS), held_out=name) for name in HELD_OUT}
+
+
+def asked_page(
+    page: Page, cells: Sequence[Finished], unseen: Mapping[str, Sequence[Comparison]]
+) -> str | None:
+    """Both; None if nothing of it was computed.
+
+    Args:
+        page: Where it is.
+        cells: Finished cells.
+        unseen: What `unseen_kinds` says of them.
+    """
     models = list(MODELS)
     plain = [cell for cell in cells if not changes_of(cell.record)]
     main = {(one.zoo, one.track): one for one in comparisons(plain, models, uneven=True)}
@@ -24,7 +37,7 @@ def asked_page(page: Page, cells: Sequence[Finished]) -> str | None:
             if name != "accuracy"
         }
     )
-    held_out = _by_zoo({name: comparisons(cells, models, held_out=name) for name in HELD_OUT})
+    held_out = _by_zoo(unseen)
     parts = []
     for title, said, experiment, found in (
         ("Other questions", _QUESTIONS, "questions", questions),

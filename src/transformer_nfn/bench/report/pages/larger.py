@@ -6,7 +6,7 @@ from transformer_nfn.bench.models.registry import MODELS
 from transformer_nfn.bench.protocol.computing import Finished
 from transformer_nfn.bench.report import pictures
 from transformer_nfn.bench.report.across import transfer_table, transfers
-from transformer_nfn.bench.report.learning import Learning, learning_table, learnings
+from transformer_nfn.bench.report.learning import Learning, learning_table
 from transformer_nfn.bench.report.pages.page import (
     Page,
     build_command,
@@ -18,10 +18,9 @@ from transformer_nfn.bench.report.pages.page import (
 )
 
 
-def sizes_page(page: Page, cells: Sequence[Finished]) -> str | None:
+def sizes_page(page: Page, found: Sequence[Learning]) -> str | None:
     """τ as the zoo grows; None if no model was trained on two sizes."""
     parts = []
-    found = learnings(cells, list(MODELS))
     for learning in sorted(found, key=lambda one: not one.zoo.startswith("mnist")):
         whole = learning.sizes[-1]
         parts += [

@@ -1,12 +1,15 @@
 """Notes of a person, with figures that the report fills in: none is typed, so none is stale."""
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
+from typing import NamedTuple
 
 from transformer_nfn.bench.errors import BenchError
 from transformer_nfn.bench.models.kind import TIERS
 from transformer_nfn.bench.models.registry import MODELS
+from transformer_nfn.bench.report.learning import PAPERS_RUNS, Learning
 from transformer_nfn.bench.report.order import in_tier
 from transformer_nfn.bench.report.scores import Comparison
 from transformer_nfn.bench.report.tables import figure, shown
@@ -14,6 +17,14 @@ from transformer_nfn.bench.report.within import tau_within
 
 #: `{tau:mnist-small/independent/nfn}`: what is asked for, of which zoo and track, of what there.
 _PLACEHOLDER = re.compile(r"\{([a-z]+):([^{}\n]*)\}")
+
+
+class Known(NamedTuple):
+    """What notes may ask of one zoo and track."""
+
+    main: Comparison
+    learning: Learning | None
+    held_out: Mapping[str, Comparison]  # by what was left out
 
 
 def read_notes(path: Path) -> str:
@@ -28,7 +39,12 @@ def read_notes(path: Path) -> str:
         raise BenchError(f"{path} is no Markdown file that can be read: {error}") from None
 
 
-def filled(notes: str, comparisons: Sequence[Comparison]) -> str:
+def filled(
+    notes: str,
+    comparisons: Sequence[Comparison],
+    learnings: Sequence[Learning] = (),
+    held_out: Mapping[str, Sequence[Comparison]] = MappingProxyType({}),
+) -> str:
     """Notes with every placeholder replaced by its figure.
 
     Args:
@@ -36,21 +52,37 @@ def filled(notes: str, comparisons: Sequence[Comparison]) -> str:
             `moved` is τ after a random group element, `within` τ within a configuration, `place`
             the place in its tier; `{gap:ZOO/TRACK/MODEL/OTHER}` is the difference of two and
             `order` says in words what may be said of it; `{first:ZOO/TRACK/TIER}` is the first of a
-            tier and `{ceiling:ZOO/TRACK}` the noise ceiling.
+            tier and `{ceiling:ZOO/TRACK}` the noise ceiling. `grown` is τ that a model's learning
+            curve foretells for as many runs as the paper has, `{unseen:ZOO/TRACK/MODEL/KIND}` τ on
+            runs of a kind that it did not learn from.
         comparisons: What there is.
+        learnings: Models on several sizes of a zoo.
+        held_out: Comparisons on runs of each kind that was held out.
 
     Raises:
         BenchError: If a placeholder asks for what there is not; it is named.
     """
-    known = {f"{one.zoo}/{one.track}": one for one in comparisons}
+    curves = {_zoo_and_track(one): one for one in learnings}
+    unseen = {
+        kind: {_zoo_and_track(one): one for one in ones if one.splits}
+        for kind, ones in held_out.items()
+    }
+    known = {
+        place: Known(
+            one,
+            curves.get(place),
+            {kind: ones[place] for kind, ones in unseen.items() if place in ones},
+        )
+        for place, one in ((_zoo_and_track(one), one) for one in comparisons)
+    }
 
     def fill(found: re.Match[str]) -> str:
         parts = found[2].split("/")
-        comparison, names = known.get("/".join(parts[:2])), parts[2:]
+        there, names = known.get("/".join(parts[:2])), parts[2:]
         count, say = _KINDS.get(found[1], (None, None))
         said = None
-        if comparison and say and len(names) == count and _are_there(comparison, found[1], names):
-            said = say(comparison, *names)
+        if there and say and len(names) == count and _are_there(there, found[1], names):
+            said = say(there, *names)
         if said is None:
             zoos = ", ".join(known) or "no zoo"
             raise BenchError(
@@ -62,28 +94,33 @@ def filled(notes: str, comparisons: Sequence[Comparison]) -> str:
     return _PLACEHOLDER.sub(fill, notes)
 
 
-def _are_there(comparison: Comparison, kind: str, names: Sequence[str]) -> bool:
-    there = list(TIERS) if kind == "first" else comparison.models
-    return all(name in there for name in names)
+def _zoo_and_track(one: Comparison | Learning) -> str:
+    return f"{one.zoo}/{one.track}"
 
 
-def _first(comparison: Comparison, tier: str) -> str | None:
-    models = [model for one in TIERS if one == tier for model in in_tier(comparison, one)]
+def _are_there(known: Known, kind: str, names: Sequence[str]) -> bool:
+    there = list(TIERS) if kind == "first" else known.main.models
+    models = names[:1] if kind == "unseen" else names  # the second is what was held out
+    return all(name in there for name in models)
+
+
+def _first(known: Known, tier: str) -> str | None:
+    models = [model for one in TIERS if one == tier for model in in_tier(known.main, one)]
     return MODELS[models[0]].title if models else None
 
 
-def _place(comparison: Comparison, model: str) -> str:
-    ranked = in_tier(comparison, MODELS[model].tier)
+def _place(known: Known, model: str) -> str:
+    ranked = in_tier(known.main, MODELS[model].tier)
     return f"{ranked.index(model) + 1} of {len(ranked)}"
 
 
-def _gap(comparison: Comparison, model: str, other: str) -> str:
-    gap = comparison.difference(model, other)
+def _gap(known: Known, model: str, other: str) -> str:
+    gap = known.main.difference(model, other)
     return f"{gap.mean:+.3f} [{gap.low:+.2f}, {gap.high:+.2f}]"
 
 
-def _order(comparison: Comparison, model: str, other: str) -> str:
-    return _ORDERS[comparison.order(model, other)]
+def _order(known: Known, model: str, other: str) -> str:
+    return _ORDERS[known.main.order(model, other)]
 
 
 _ORDERS = {
@@ -95,24 +132,37 @@ _ORDERS = {
 }
 
 
-def _within(comparison: Comparison, model: str) -> str | None:
-    tau = tau_within(comparison, model)
+def _within(known: Known, model: str) -> str | None:
+    tau = tau_within(known.main, model)
     return None if tau is None else f"{tau.mean:.3f}"
 
 
-def _moved(one: Comparison, model: str) -> str | None:
+def _moved(known: Known, model: str) -> str | None:
+    one = known.main
     return f"{one.tau(model, column='moved').mean:.3f}" if one.has_moved(model) else None
+
+
+def _grown(known: Known, model: str) -> str | None:
+    curve = known.learning and known.learning.curves.get(model)
+    return shown(curve.at(PAPERS_RUNS)) if curve else None
+
+
+def _unseen(known: Known, model: str, kind: str) -> str | None:
+    one = known.held_out.get(kind)
+    return shown(one.tau(model)) if one and model in one.models else None
 
 
 #: How many names each takes after zoo and track, and what it says; None if that is not known.
 _KINDS: dict[str, tuple[int, Callable[..., str | None]]] = {
-    "tau": (1, lambda one, model: f"{one.tau(model).mean:.3f}"),
-    "interval": (1, lambda one, model: shown(one.tau(model))),
+    "tau": (1, lambda known, model: f"{known.main.tau(model).mean:.3f}"),
+    "interval": (1, lambda known, model: shown(known.main.tau(model))),
     "moved": (1, _moved),
     "within": (1, _within),
     "place": (1, _place),
     "gap": (2, _gap),
     "order": (2, _order),
     "first": (1, _first),
-    "ceiling": (0, lambda one: figure(one.ceiling()) or None),
+    "ceiling": (0, lambda known: figure(known.main.ceiling()) or None),
+    "grown": (1, _grown),
+    "unseen": (2, _unseen),
 }
