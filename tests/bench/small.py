@@ -13,6 +13,8 @@ RESIDUAL = NetShape(
     block="residual", tokens=4, inputs=4, D=8, heads=2, D_A=12, blocks=2, hidden=6, classes=3
 )
 WORD_VECTORS = NetShape(tokens=4, inputs=0, D=8, heads=2, D_A=12, blocks=2, hidden=6, classes=3)
+#: With widths that fill registers of any size, which the compiled passes take.
+COMPILED = NetShape(tokens=4, inputs=4, D=32, heads=2, D_A=16, blocks=2, hidden=16, classes=3)
 OPTIMIZERS = ("sgd", "sgdm", "adam", "rmsprop")
 
 

@@ -1,5 +1,5 @@
 import io
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import matplotlib.image
 import numpy as np
@@ -14,6 +14,7 @@ from transformer_nfn.bench.report.pictures import (
     augmentation,
     by_size,
     by_threshold,
+    dots,
     robustness,
     scatter,
     tracks,
@@ -113,6 +114,18 @@ def test_panels_may_have_different_models(draw: Callable[[list[Comparison]], byt
     picture = draw([agnews, shared, whole])
     checked(picture)
     assert draw([whole, agnews, shared]) == picture  # their order is the picture's
+
+
+def test_robustness_shows_the_best_of_each_group_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    # Whatever their tiers, of which that of invariants is above that of the probes.
+    shown: list[Mapping[str, Sequence[str]]] = []
+    grouped = dots._grouped
+    monkeypatch.setattr(dots, "_grouped", lambda groups: (shown.append(groups), grouped(groups))[1])
+    robustness([comparison(["agreement", "mlp", "consensus", "invariants", "tokens"], noise=0.1)])
+    assert [list(group) for group in shown[0].values()] == [
+        ["agreement", "consensus", "invariants"],
+        ["mlp", "tokens"],
+    ]
 
 
 def test_many_panels_go_into_several_lines() -> None:

@@ -78,10 +78,44 @@ def test_without_a_compiler_torch_answers(monkeypatch):
     assert torch.equal(ask(shape, rows, inputs), in_torch(shape, rows, inputs))
 
 
+def test_weights_have_their_gradient_where_it_is_wanted():
+    shape = SHAPES["mnist-small"]
+    rows, inputs = drawn(shape)
+    rows.requires_grad_()
+    expected, found = (
+        torch.autograd.grad(answer(shape, rows, inputs).sin().sum(), [rows, inputs])
+        for answer in (in_torch, ask)
+    )
+    assert found[0].abs().max() > 0
+    for mine, theirs in zip(found, expected, strict=True):
+        assert torch.equal(mine, theirs)
+
+
+@needs_compiler
+def test_without_gradients_compiled_code_asks_weights_that_could_have_one(monkeypatch):
+    refuse_torch(monkeypatch)
+    rows, inputs = drawn(SHAPES["mnist-small"])
+    with torch.no_grad():
+        assert not ask(SHAPES["mnist-small"], rows.requires_grad_(), inputs).requires_grad
+
+
+def test_shapes_that_were_asked_are_still_compared():
+    # Two that are equal and not one. A tensor in either would be compared, and sent to workers.
+    one, other = (SHAPES["mnist-small"].model_copy() for _ in range(2))
+    for shape in (one, other):
+        ask(shape, *drawn(shape))
+    assert one == other
+    assert {one: 1}[other] == 1
+    assert not [name for name, value in vars(one).items() if isinstance(value, torch.Tensor)]
+
+
 @needs_compiler
 def test_inputs_that_do_not_fit_are_refused():
     shape = SHAPES["mnist-small"]
     rows, inputs = drawn(shape)
+    for wrong in (rows[:, 1:], torch.nn.functional.pad(rows, (0, 5))):
+        with pytest.raises(ShapeError, match=f"has {shape.size} numbers, got {wrong.shape[1]}"):
+            ask(shape, wrong, inputs)
     with pytest.raises(ShapeError, match=r"\(11, 16, 48\)"):
         ask(shape, rows, inputs[:, :, :48])
     library = find_library(shape, "cpu", torch.float64)

@@ -140,13 +140,8 @@ def cell_seeds() -> list[bytes]:
         "seed": 0,
     }
     record |= {"augment": None, "threshold": None, "train_runs": None, "test_zoo": None, "epoch": 3}
-    record |= {"parameters": 5, "fit_seconds": 1.0, "fit_peak_bytes": 5, "predict_seconds": 1.0}
-    record |= {
-        "predict_peak_bytes": 5,
-        "train_rows": 5,
-        "validation_rows": 5,
-        "test_rows": len(table),
-    }
+    record |= {"parameters": 5, "fit_seconds": 1.0, "predict_seconds": 1.0}
+    record |= {"train_rows": 5, "validation_rows": 5, "test_rows": len(table)}
     record |= {"versions": {}, "tau_validation": 0.5}
     metadata = {b"transformer_nfn.bench": json.dumps(record).encode()}
     return [parquet_bytes(table.replace_schema_metadata(metadata))]

@@ -32,7 +32,7 @@ _AT_ONCE = 16
 _START = 0.5
 _RATE = 0.05
 
-#: What the networks of some rows answer to sequences: their logits, "n q o".
+#: What the networks of some rows answer to sequences, with the ε of the config: logits, "n q o".
 Ask = Callable[[Tensor, Tensor], Tensor]
 
 

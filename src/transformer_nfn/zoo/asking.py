@@ -18,7 +18,10 @@ def ask(
     stored: Float[Tensor, "n weights"],
     inputs: Float[Tensor, "s t p"],
 ) -> Float[Tensor, "n s o"]:
-    """Logits of each net for the same sequences, with the gradient of these where it is wanted.
+    """Logits of each net for the same sequences, with the gradient of what wants one.
+
+    Compiled code has the gradient of the sequences, once; where that of weights is wanted too,
+    torch answers. Where numbers overflow, torch says NaN and compiled code may not.
 
     Args:
         shape: Sizes of the nets.
@@ -29,7 +32,8 @@ def ask(
         ShapeError: If the inputs do not fit.
     """
     net = shape.owned
-    if inputs.shape[-2] == net.tokens and inputs.dtype == stored.dtype:
+    learned = stored.requires_grad and torch.is_grad_enabled()
+    if not learned and inputs.shape[-2] == net.tokens and inputs.dtype == stored.dtype:
         library = find_library(net, stored.device, stored.dtype)
         if library is not None:
             nets = Compiled(net, net.to_trained(stored), library)

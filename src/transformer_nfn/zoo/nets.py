@@ -1,7 +1,7 @@
 """The zoo's nets as one flat row of numbers each, in the order the trainer wants them."""
 
 from collections.abc import Mapping, Sequence
-from functools import cached_property
+from functools import cached_property, lru_cache
 from math import prod
 from types import MappingProxyType
 from typing import Annotated, NamedTuple
@@ -202,18 +202,12 @@ class NetShape(BaseModel):
 
     def to_trained(self, stored: Float[Tensor, "n weights"]) -> Float[Tensor, "n weights"]:
         """Rows of files as rows of the trainer."""
-        return stored[:, self._places]
-
-    @cached_property
-    def _places(self) -> Int64[Tensor, " weights"]:
-        """Where in a row of files each number of a row of the trainer is."""
-        numbers = torch.arange(self.size, dtype=torch.float64)  # exact up to 2^53
-        return self.to_stored(numbers.unsqueeze(0)).squeeze(0).long().argsort()
+        self._check_width(stored)
+        return stored[:, _places(self)]
 
     def net_batch(self, stored: Float[Tensor, "n weights"]) -> NetBatch:
         """Rows of files as networks; the classifier's and embedding's tensors are views."""
-        if stored.shape[1] != self.size:
-            raise ShapeError(f"a net of {self} has {self.size} numbers, got {stored.shape[1]}")
+        self._check_width(stored)
         count = self.blocks * self.spec.weights
         w = views(stored, self.stored)
         return NetBatch(
@@ -227,3 +221,14 @@ class NetShape(BaseModel):
                 for part in ("embedding", "classifier")
             ),
         )
+
+    def _check_width(self, stored: Float[Tensor, "n weights"]) -> None:
+        if stored.shape[1] != self.size:
+            raise ShapeError(f"a net of {self} has {self.size} numbers, got {stored.shape[1]}")
+
+
+@lru_cache(maxsize=8)  # not in the shape, which is compared, and sent to workers
+def _places(shape: NetShape) -> Int64[Tensor, " weights"]:
+    """Where in a row of files each number of a row of the trainer is."""
+    numbers = torch.arange(shape.size, dtype=torch.float64)  # exact up to 2^53
+    return shape.to_stored(numbers.unsqueeze(0)).squeeze(0).long().argsort()

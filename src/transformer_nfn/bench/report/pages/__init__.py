@@ -1,1 +1,1 @@
-"""The pages of a report, one function each that writes Markdown and pictures."""
+"""The pages of a report, what writes each as Markdown and pictures, and what they share."""

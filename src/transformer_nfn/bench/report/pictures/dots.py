@@ -113,7 +113,9 @@ def robustness(comparisons: Sequence[Comparison]) -> bytes:
         {model: mean_tau(panel, model, column="moved") for model in chosen}
         for panel, chosen in zip(panels, moved, strict=True)
     ]
-    models = [model for model in ranked_models(panels) if any(model in one for one in before)]
+    # The best first, whatever its tier: a row's group is not its tier here.
+    ranked = dict.fromkeys(model for panel in panels for model in panel.ranking())
+    models = [model for model in ranked if any(model in one for one in before)]
     rows, headers, place = _grouped(
         {
             "invariant by construction": [m for m in models if model_named(m).invariant],

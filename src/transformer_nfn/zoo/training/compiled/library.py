@@ -13,7 +13,7 @@ from pathlib import Path
 
 import torch
 
-#: If this is 0, zoos are trained without a compiler.
+#: If this is 0, networks of zoos are trained and asked without a compiler.
 SWITCH = "TNFN_COMPILE"
 #: What a compiler of C++ may be called, after what the environment says.
 COMPILERS = ("c++", "g++", "clang++")
@@ -96,6 +96,7 @@ def _check_own(path: Path) -> None:
 
 def _warn(why: str) -> None:
     warnings.warn(
-        f"zoos are trained by torch, about half as fast: {why}; {SWITCH}=0 says so beforehand",
+        f"torch runs the networks of zoos, half as fast or slower: {why}; {SWITCH}=0 says so "
+        "beforehand",
         stacklevel=3,
     )
