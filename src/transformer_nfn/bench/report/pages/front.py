@@ -48,8 +48,8 @@ _TITLE = "# Predicting accuracy from weights"
 
 _INTRODUCTION = """How well does a model order small trained transformers by their test accuracy?
 The figure is Kendall's τ on unseen runs: 1 is a perfect order, 0 is chance. A tier is what models
-are given; its highest is bold. "Independent" is a seed for each run, "shared" one start for all, as
-in the paper. The noise ceiling is τ between accuracies and the same drawn again; errors that nets
+are given; its highest is bold. "Independent" is a seed for each run, "shared" one start for all.
+The noise ceiling is τ between accuracies and the same drawn again; errors that nets
 share can lift a model above it. Each column's page has intervals, costs and commands."""
 
 _FEWER = """In brackets: the number of splits, of models that have fewer than others. Means over
@@ -65,5 +65,5 @@ _AGAIN = """`tnfn bench report` makes all pages again from `predictions`, withou
 
 _LIMITS = """Nothing is said of other shapes, tasks or pretrained models. Much of τ tells nets that
 learned from nets that did not: pages have τ among good nets and, where enough configurations were
-tested twice, within them. Intervals cover other test runs of one zoo, other seeds only where a
-model has several, one pair of models at a time."""
+tested twice, within them. Intervals cover other test runs of one zoo, one pair of models at a time;
+other training runs and seeds only where a model has several splits and fits."""

@@ -83,10 +83,10 @@ had been built; the test rows are the whole zoo's at every size, so sizes differ
 else. The last size of a model is the whole zoo, or the most that a costly one learned from.
 Extrapolated is τ(n) = a − b n^(−c), a at most the noise ceiling and b at least 0, by least
 squares over the points of all splits; its interval is 95 % of the curves that fit a bootstrap
-over splits and, within each, over tested configurations and seeds, 1,000 draws. Three numbers
-of a curve from so few sizes, and many times beyond the largest: the interval says what these
-curves make of the noise, not whether τ follows such a curve. As a back-test, the curve of all
-sizes but the last foretells the last, which is known. Settings of models stay as they are,
+over splits, where there are several, and over tested configurations and seeds, 1,000 draws.
+Three numbers of a curve from so few sizes, and many times beyond the largest: the interval says
+what these curves make of the noise, not whether τ follows such a curve. As a back-test, the curve
+of all sizes but the last foretells the last, which is known. Settings of models stay as they are,
 which larger zoos would allow to be larger; small sizes choose epochs and trees on a handful of
 validation runs."""
 

@@ -120,7 +120,8 @@ labelled inputs, no weights. The first of a tier has nothing to be compared with
 
 _WITHIN = f"""τ over pairs of runs of one configuration, at the same checkpoint. Such runs differ
 only {{differing}}, so how they were trained says next to nothing of their order. It is said of
-models that were tested on {LEAST_GROUPS} such configurations or more."""
+models that were tested on {LEAST_GROUPS} such configurations or more. Hyperparameters are the
+control: where their interval leaves 0 out, no order can be read from this table."""
 
 _STRESS = f"""τ on the same test rows after a random element of the group, another for each net
 and block: heads and neurons permuted, M and N of condition number {STRESS_CONDITION:,.0f},
