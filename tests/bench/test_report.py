@@ -39,7 +39,7 @@ def compared(noise: dict[str, float] = NOISE, **changes: object) -> Comparison:
 
 def beyond(zoos: Sequence[str]) -> tuple[list[Learning], dict[str, list[Comparison]]]:
     """Learning curves, and tests on Adam that nobody learned from, on zoos of both tracks."""
-    cells, models = [], ("nfn", "mlp", "invariants", "hyperparameters")
+    cells, models = [], ("nfn", "nfn-authors", "invariants", "hyperparameters")
     for zoo, track, model in product(zoos, ("independent", "shared"), models):
         described = {"zoo": zoo, "folder": f"{zoo}-{track}", "track": track, "zoo_runs": 600}
         for size in (75, 150, 300, None):
