@@ -256,7 +256,7 @@ def test_a_build_goes_on_after_ctrl_c_and_is_extended(recipe, folder, tmp_path, 
     assert "the same command continues" in result.stderr
     assert len(Zoo(out).names()) == 2
     resumed = well("zoo", "build", recipe, "--out", out)
-    assert "3 of 10 runs are there already" in resumed.stderr
+    assert "5 of 10 runs are there already" in resumed.stderr
     assert Zoo(out).table() == Zoo(folder).table()
     more = json.loads(well("zoo", "build", recipe, "--out", out, "--runs", 12, "--json").stdout)
     assert (more["runs"], len(more["builds"])) == (12, 3)

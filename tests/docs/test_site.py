@@ -11,7 +11,7 @@ PAGES = sorted(path.relative_to(DOCS).as_posix() for path in DOCS.rglob("*.md"))
 NOT_IN_NAV = ("results/notes.md", "decisions/")
 #: Written by `tnfn bench report`, and reached from its first page.
 DETAILS = ("-independent.md", "-shared.md", "results/learning-curves.md", "results/transfer.md")
-DETAILS += ("results/paper.md",)
+DETAILS += ("results/questions.md", "results/paper.md")
 MOST_WORDS = 1500
 
 

@@ -264,7 +264,7 @@ def test_if_all_groups_fail_nothing_is_written(tmp_path):
 
 def test_a_job_that_runs_twice_commits_once(tiny_recipe, tiny_zoo, tmp_path):
     build = Build(tiny_recipe, tmp_path)
-    group = build.groups[0]
+    group = next(one for one in build.groups if one.name.startswith("adam-") and len(one.runs) > 1)
     job = GroupJob(build.recipe, group, build.shards.url, None, "cpu")
     first, second = train_job(job), train_job(job)
     assert (first.committed, second.committed) == (True, False)
