@@ -12,7 +12,7 @@ from transformer_nfn.bench.models.registry import MODELS, main_models
 from transformer_nfn.bench.protocol.computing import Finished
 from transformer_nfn.bench.report.learning import Learning, learnings
 from transformer_nfn.bench.report.order import in_tier, shown_place
-from transformer_nfn.bench.report.pages.asked import unseen_kinds
+from transformer_nfn.bench.report.pages.asked import ByZoo, unseen_kinds
 from transformer_nfn.bench.report.pages.front import front_page
 from transformer_nfn.bench.report.pages.notes import filled
 from transformer_nfn.bench.report.pages.page import Page
@@ -37,7 +37,7 @@ def compared(noise: dict[str, float] = NOISE, **changes: object) -> Comparison:
     return comparison
 
 
-def beyond(zoos: Sequence[str]) -> tuple[list[Learning], dict[str, list[Comparison]]]:
+def beyond(zoos: Sequence[str]) -> tuple[list[Learning], ByZoo]:
     """Learning curves, and tests on Adam that nobody learned from, on zoos of both tracks."""
     cells, models = [], ("nfn", "nfn-authors", "invariants", "hyperparameters")
     for zoo, track, model in product(zoos, ("independent", "shared"), models):
@@ -247,7 +247,7 @@ def test_placeholders_become_figures() -> None:
     curve = grown[0].curves["nfn"].at(16_000)
     said = f"{curve.mean:.3f} [{curve.low:.2f}, {curve.high:.2f}]"
     assert filled(f"{{grown:{place}/nfn}}", [one], grown, unseen) == said
-    adam = unseen["adam"][0].tau("nfn")
+    adam = unseen["mnist-small", "independent"]["adam"].tau("nfn")
     said = f"{adam.mean:.3f} [{adam.low:.2f}, {adam.high:.2f}]"
     assert filled(f"{{unseen:{place}/nfn/adam}}", [one], grown, unseen) == said
     assert filled("{braces} and $\\frac{1}{2}$ {: stay }", [one]) == (

@@ -11,21 +11,22 @@ from transformer_nfn.bench.report.pages.page import Page, splits_of
 from transformer_nfn.bench.report.scores import Comparison, comparisons
 from transformer_nfn.bench.report.tables import shown, table
 
-
-def unseen_kinds(cells: Sequence[Finished]) -> dict[str, list[Comparison]]:
-    """For each kind that can be held out, the comparisons on its runs."""
-    return {name: comparisons(cells, list(MODELS), held_out=name) for name in HELD_OUT}
+#: Of each zoo and track comparisons by name.
+ByZoo = Mapping[tuple[str, str], dict[str, Comparison]]
 
 
-def asked_page(
-    page: Page, cells: Sequence[Finished], unseen: Mapping[str, Sequence[Comparison]]
-) -> str | None:
+def unseen_kinds(cells: Sequence[Finished]) -> ByZoo:
+    """Comparisons on runs of each kind that was held out."""
+    return _by_zoo({name: comparisons(cells, list(MODELS), held_out=name) for name in HELD_OUT})
+
+
+def asked_page(page: Page, cells: Sequence[Finished], held_out: ByZoo) -> str | None:
     """Both; None if nothing of it was computed.
 
     Args:
         page: Where it is.
         cells: Finished cells.
-        unseen: What `unseen_kinds` says of them.
+        held_out: What `unseen_kinds` says of them.
     """
     models = list(MODELS)
     plain = [cell for cell in cells if not changes_of(cell.record)]
@@ -37,7 +38,6 @@ def asked_page(
             if name != "accuracy"
         }
     )
-    held_out = _by_zoo(unseen)
     parts = []
     for title, said, experiment, found in (
         ("Other questions", _QUESTIONS, "questions", questions),
@@ -58,9 +58,7 @@ def asked_page(
     return "\n\n".join(["# Beyond accuracy", _INTRODUCTION, *parts]) + "\n" if parts else None
 
 
-def _by_zoo(
-    found: Mapping[str, Sequence[Comparison]],
-) -> dict[tuple[str, str], dict[str, Comparison]]:
+def _by_zoo(found: Mapping[str, Sequence[Comparison]]) -> ByZoo:
     by_zoo: dict[tuple[str, str], dict[str, Comparison]] = {}
     for name, ones in found.items():
         for one in ones:

@@ -11,6 +11,7 @@ from transformer_nfn.bench.models.kind import TIERS
 from transformer_nfn.bench.models.registry import MODELS
 from transformer_nfn.bench.report.learning import PAPERS_RUNS, Learning
 from transformer_nfn.bench.report.order import in_tier
+from transformer_nfn.bench.report.pages.asked import ByZoo
 from transformer_nfn.bench.report.scores import Comparison
 from transformer_nfn.bench.report.tables import figure, shown
 from transformer_nfn.bench.report.within import tau_within
@@ -43,7 +44,7 @@ def filled(
     notes: str,
     comparisons: Sequence[Comparison],
     learnings: Sequence[Learning] = (),
-    held_out: Mapping[str, Sequence[Comparison]] = MappingProxyType({}),
+    held_out: ByZoo = MappingProxyType({}),
 ) -> str:
     """Notes with every placeholder replaced by its figure.
 
@@ -57,23 +58,17 @@ def filled(
             runs of a kind that it did not learn from.
         comparisons: What there is.
         learnings: Models on several sizes of a zoo.
-        held_out: Comparisons on runs of each kind that was held out.
+        held_out: What `unseen_kinds` says.
 
     Raises:
         BenchError: If a placeholder asks for what there is not; it is named.
     """
-    curves = {_zoo_and_track(one): one for one in learnings}
-    unseen = {
-        kind: {_zoo_and_track(one): one for one in ones if one.splits}
-        for kind, ones in held_out.items()
-    }
+    grown = {(one.zoo, one.track): one for one in learnings}
     known = {
-        place: Known(
-            one,
-            curves.get(place),
-            {kind: ones[place] for kind, ones in unseen.items() if place in ones},
+        f"{one.zoo}/{one.track}": Known(
+            one, grown.get((one.zoo, one.track)), held_out.get((one.zoo, one.track), {})
         )
-        for place, one in ((_zoo_and_track(one), one) for one in comparisons)
+        for one in comparisons
     }
 
     def fill(found: re.Match[str]) -> str:
@@ -92,10 +87,6 @@ def filled(
         return said
 
     return _PLACEHOLDER.sub(fill, notes)
-
-
-def _zoo_and_track(one: Comparison | Learning) -> str:
-    return f"{one.zoo}/{one.track}"
 
 
 def _are_there(known: Known, kind: str, names: Sequence[str]) -> bool:
