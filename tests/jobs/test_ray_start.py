@@ -65,6 +65,26 @@ def test_a_cluster_that_does_not_answer_is_named(fake: FakeRay, monkeypatch: pyt
         RayExecutor("nowhere:1")
 
 
+def test_a_machine_too_busy_to_start_ray_is_an_error_of_one_line(
+    fake: FakeRay, monkeypatch: pytest.MonkeyPatch
+):
+    def fail(**_: object) -> None:
+        raise Exception("The current node timed out during startup. This could happen because")
+
+    monkeypatch.setattr(fake, "init", fail)
+    with pytest.raises(JobError, match=r"did not start on this machine .* or without Ray"):
+        RayExecutor()
+
+
+def test_other_failures_of_ray_stay_what_they_are(fake: FakeRay, monkeypatch: pytest.MonkeyPatch):
+    def fail(**_: object) -> None:
+        raise RuntimeError("another")
+
+    monkeypatch.setattr(fake, "init", fail)
+    with pytest.raises(RuntimeError, match="another"):
+        RayExecutor()
+
+
 def test_without_an_address_it_starts_a_cluster_of_its_own(fake: FakeRay):
     executor = RayExecutor(cpus=3)
     ((call, options),) = fake.calls

@@ -199,6 +199,13 @@ def _connect(address: str | None, retries: int) -> Any:
             "version there? A cluster of `ray start` wants a token: RAY_AUTH_MODE=token, and its "
             "~/.ray/auth_token or RAY_AUTH_TOKEN"
         ) from None
+    except Exception as error:  # Ray has no class of its own for this one
+        if "timed out during startup" not in str(error):
+            raise
+        raise JobError(
+            "Ray did not start on this machine within its 30 s, perhaps because other programs "
+            "use all cores: try again when they have finished, or without Ray"
+        ) from error
     return ray
 
 
