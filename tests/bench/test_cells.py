@@ -274,7 +274,9 @@ def test_the_cells_of_each_experiment(zoo_folder):
     ):  # all of the zoo's runs are not fewer
         (whole,) = experiment_cells("main", zoo_folder, models=["mlp"], train_runs=enough)[:1]
         assert whole.train_runs is None
-    with pytest.raises(BenchError, match="are for the experiment main, not sizes"):
+    moved = experiment_cells("augmentation", zoo_folder, models=["mlp"], splits=[0], train_runs=20)
+    assert [(cell.augment, cell.train_runs) for cell in moved] == [(1, 20), (10, 20), (100, 20)]
+    with pytest.raises(BenchError, match=r"experiments main, .*, augmentation: not sizes"):
         count("sizes", train_runs=75)
 
 

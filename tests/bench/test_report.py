@@ -123,6 +123,31 @@ def test_a_report_has_every_page_and_every_part(tmp_path: Path) -> None:
     assert "paper:" not in pages["mnist-small-independent.md"]  # the paper has one start for all
 
 
+def test_variants_that_are_costly_may_all_be_fitted_to_fewer_runs(tmp_path: Path) -> None:
+    """Then they stand beside their like, not beside fits to more runs or to the fewest."""
+    names = ("nfn-3", "nfn-5", "nfn-10-10")
+    fewer = [fake(name, 0, 0.1, train_runs=100) for name in (*names, "nfn")]
+    fewest = [fake(name, 0, 0.1, train_runs=50) for name in ("nfn-3", "nfn")]
+    moved = [fake("mlp", 0, bound, augment=bound, train_runs=100) for bound in (1.0, 10.0)]
+    unmoved = fake("mlp", 0, 0.5, train_runs=100)
+    other = fake("mlp", 0, 0.1, augment=100.0)  # to the whole zoo: of another size
+    few = [*fewer, *fewest, *moved, unmoved]
+    page = report([*CELLS, fake("nfn-3", 0, 0.2), *few, other], tmp_path)["paper.md"]
+    channels = page[page.index("## Channels") : page.index("## Augmentation")]
+    assert "--splits 1 --train-runs 100 --experiment channels" in channels
+    for title in ("Transformer-NFN [10], all parts", "Transformer-NFN [10, 10]"):
+        assert f"| {title} (100 runs) |" in channels
+    assert channels.count("(100 runs) |") == 4
+    assert "(50 runs)" not in channels
+    ((_, original, one, ten, *more),) = [
+        [cell.strip() for cell in line.strip("|").split("|")]
+        for line in page[page.index("## Augmentation") :].splitlines()
+        if line.startswith("| MLP (100 runs)")
+    ]
+    assert len({original, one, ten}) == 3
+    assert more == []
+
+
 def test_pages_without_anything_to_say_are_not_written(tmp_path: Path) -> None:
     pages = report(CELLS, tmp_path)
     assert set(pages) == {"index.md", "mnist-small-independent.md"}

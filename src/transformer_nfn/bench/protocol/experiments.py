@@ -32,6 +32,8 @@ Experiment = Literal[
 ]
 #: Runs of the smaller zoos of a learning curve.
 SIZES = (75, 150, 300, 600, 1200)
+#: Experiments of costly models, all of which may be fitted to fewer runs, and tested on all.
+MAY_LEARN_FROM_FEWER = ("main", "components", "channels", "ranks", "augmentation")
 #: Matrices M and N of the augmentation are uniform in ± these.
 BOUNDS = (1.0, 10.0, 100.0)
 
@@ -80,22 +82,23 @@ def experiment_cells(
         seeds: Of the fits; several show how much of τ is the luck of a fit.
         checkpoints: Which rows of a run count.
         runs: Only the first N runs.
-        train_runs: Of "main": learn from the first N runs only, if there are more, and test on all
-            test runs.
+        train_runs: Learn from the first N runs only, if there are more, and test on all test runs:
+            in `MAY_LEARN_FROM_FEWER`.
         test_zoo: The zoo that models of "across" are tested on.
 
     Raises:
         BenchError: If "across" has no test zoo, or another experiment has one; if an experiment
-            besides "main" is to learn from fewer runs.
+            that cannot is to learn from fewer runs.
     """
-    if train_runs is not None and experiment != "main":
-        raise BenchError(f"fewer runs to learn from are for the experiment main, not {experiment}")
+    if train_runs is not None and experiment not in MAY_LEARN_FROM_FEWER:
+        raise BenchError(
+            f"fewer runs to learn from are for the experiments {', '.join(MAY_LEARN_FROM_FEWER)}: "
+            f"not {experiment}"
+        )
     if (experiment == "across") != (test_zoo is not None):
         raise BenchError("a test zoo is for the experiment across, which needs one")
     chosen = list(models or default_models(experiment, zoo, test_zoo))
     changes: list[dict[str, Any]] = [{}]
-    if train_runs is not None and train_runs < _runs_there(zoo, checkpoints, runs):
-        changes = [{"train_runs": train_runs}]
     if experiment == "augmentation":
         changes = [{"augment": bound} for bound in BOUNDS]
     if experiment == "thresholds":
@@ -109,6 +112,8 @@ def experiment_cells(
     if experiment == "held-out":
         changes = [{"held_out": name} for name in kinds_there(chosen_table(zoo, checkpoints, runs))]
     shared: dict[str, Any] = {"zoo": zoo, "checkpoints": checkpoints, "runs": runs}
+    if train_runs is not None and train_runs < _runs_there(zoo, checkpoints, runs):
+        shared["train_runs"] = train_runs
     return [
         Cell(model=model, split=split, seed=seed, **shared, **change)
         for seed in seeds

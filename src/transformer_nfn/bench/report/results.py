@@ -57,7 +57,6 @@ def _experiment(record: dict[str, Any]) -> str | None:
     """What a cell beside the main experiment belongs to."""
     fields = {
         "across": "test_zoo",
-        "sizes": "train_runs",
         "thresholds": "threshold",
         "augmentation": "augment",
         "held-out": "held_out",
@@ -67,7 +66,9 @@ def _experiment(record: dict[str, Any]) -> str | None:
     for experiment, field in fields.items():
         if record.get(field) is not None:
             return experiment
-    return None if record["model"] in main_models() else "variants"
+    if record["model"] not in main_models():
+        return "variants"
+    return None if record.get("train_runs") is None else "sizes"
 
 
 def _record(

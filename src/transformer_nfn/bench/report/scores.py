@@ -360,6 +360,7 @@ def comparisons(
     *,
     augment: float | None = None,
     threshold: float | None = None,
+    train_runs: int | None = None,
     splits: Sequence[int] | None = None,
     question: str = "accuracy",
     held_out: str | None = None,
@@ -374,14 +375,15 @@ def comparisons(
         models: Their names, in the order wanted; those without a finished cell are left out.
         augment: Only cells with this augmentation.
         threshold: Only cells trained above this threshold.
+        train_runs: Only cells that learned from the first N runs; from all if None.
         splits: Only these splits; all if None.
         question: Only cells that were asked this.
         held_out: Only cells tested on runs of this kind, which were not learned from.
         uneven: Keep the splits that only some of the models have, and of a model that was never
             fitted to the whole zoo, the fits among fewer runs; see `main_cells`.
     """
-    asked = {"augment": augment, "threshold": threshold, "question": question}
-    changes = changes_of({**asked, "held_out": held_out})
+    asked = {"augment": augment, "threshold": threshold, "train_runs": train_runs}
+    changes = changes_of({**asked, "question": question, "held_out": held_out})
     assert not (uneven and changes)  # only of the main tables
     found: dict[tuple[Any, ...], dict[str, BySplit]] = {}
     if uneven:

@@ -169,7 +169,7 @@ def variants_table(comparison: Comparison, experiment: str, task: str) -> str:
         title = f"Transformer-NFN [10], {whole}" if model == "nfn" else MODELS[model].title
         rows.append(
             [
-                title,
+                title + _limited(comparison, model),
                 shown(comparison.tau(model)),
                 figure(known.get(model)),
                 "" if parameters is None else f"{parameters:,.0f}",
@@ -185,7 +185,8 @@ def augmentation_table(by_bound: Mapping[str, Comparison], task: str) -> str:
     published = AUGMENTED_TABLE.get(task, {})
     rows = []
     for model in models:
-        cells = [MODELS[model].title]
+        fitted = next(one for one in by_bound.values() if model in one.models)
+        cells = [titled(fitted, model)]
         for comparison in by_bound.values():
             known = model in comparison.models
             cells.append(shown(comparison.tau(model)) if known else "")

@@ -1,5 +1,6 @@
 """The page of the paper's other tables: tracks, components, channels, augmentation, thresholds."""
 
+from collections import Counter
 from collections.abc import Sequence
 
 from transformer_nfn.bench.models.registry import main_models
@@ -42,8 +43,8 @@ def _variants(
     page: Page, cells: Sequence[Finished], title: str, models: tuple[str, ...], experiment: str
 ) -> list[str]:
     parts = []
-    for comparison in comparisons(cells, models):
-        if len(comparison.models) > 1 and comparison.splits:
+    for comparison in _fitted_alike(cells, models):
+        if len(comparison.models) > 1:
             parts += [
                 f"### {comparison.zoo}, {comparison.track} starts, {experiment}",
                 splits_of(comparison),
@@ -53,17 +54,35 @@ def _variants(
     return [f"## {title}", *parts] if parts else []
 
 
+def _fitted_alike(
+    cells: Sequence[Finished], models: Sequence[str], augment: float | None = None
+) -> list[Comparison]:
+    """The fits to each zoo; to its first N runs where those are of more of the models."""
+    own = [cell for cell in cells if cell.record["model"] in models]
+    sizes = {cell.record.get("train_runs") for cell in own}
+    found: dict[tuple[str, str], Comparison] = {}
+    for size in sorted(sizes, key=lambda size: (size is not None, -(size or 0))):
+        for one in comparisons(own, models, augment=augment, train_runs=size):
+            best = found.get((one.zoo, one.track))
+            if one.splits and (best is None or len(one.models) > len(best.models)):
+                found[one.zoo, one.track] = one
+    return list(found.values())
+
+
 def _augmentation(page: Page, cells: Sequence[Finished]) -> list[str]:
     found: dict[tuple[str, str], dict[str, Comparison]] = {}
     models = [*main_models(), "nfn-balanced"]
     for bound in BOUNDS:
-        for one in comparisons(cells, models, augment=bound):
-            if one.splits:
-                found.setdefault((one.zoo, one.track), {})[f"±{bound:g}"] = one
-    plain = [cell for cell in cells if not changes_of(cell.record)]
+        for one in _fitted_alike(cells, models, augment=bound):
+            found.setdefault((one.zoo, one.track), {})[f"±{bound:g}"] = one
     parts = []
-    for (zoo, track), by_bound in found.items():
+    for (zoo, track), of_any_size in found.items():
+        sizes = {name: one.train_runs(one.models[0]) for name, one in of_any_size.items()}
+        size = Counter(sizes.values()).most_common(1)[0][0]
+        by_bound = {name: one for name, one in of_any_size.items() if sizes[name] == size}
         last = next(reversed(by_bound.values()))
+        fewer = changes_of({"train_runs": size})
+        plain = [cell for cell in cells if changes_of(cell.record) == fewer]
         original = [
             one.in_splits(last.splits)
             for one in comparisons(plain, last.models, uneven=True)
