@@ -118,6 +118,8 @@ def test_both_experiments_are_computed_compared_apart_and_reported(zoo_folder, t
     assert "| model | accuracy | sgd | sgdm | adam | rmsprop | largest-rates |" in text
     assert "--experiment questions" in text
     assert "--experiment held-out" in text
+    plain = [line for line in text.splitlines() if line.startswith("tnfn bench run")]
+    assert sum("--experiment" not in line for line in plain) == 2  # for the column accuracy
 
 
 def test_the_command_line_knows_every_experiment():

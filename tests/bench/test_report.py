@@ -90,7 +90,7 @@ PARTS = {
     ],
     "paper.md": [
         "## Both tracks side by side",
-        "paper (shared start, 16,000 runs)",
+        "| independent starts, 200 runs | shared start, 200 runs | paper (shared start, 16,000 ",
         "## Components",
         "## Channels",
         "## Ranks",
@@ -130,11 +130,13 @@ def test_variants_that_are_costly_may_all_be_fitted_to_fewer_runs(tmp_path: Path
     fewest = [fake(name, 0, 0.1, train_runs=50) for name in ("nfn-3", "nfn")]
     moved = [fake("mlp", 0, bound, augment=bound, train_runs=100) for bound in (1.0, 10.0)]
     unmoved = fake("mlp", 0, 0.5, train_runs=100)
-    other = fake("mlp", 0, 0.1, augment=100.0)  # to the whole zoo: of another size
+    # To the whole zoo: of another size, and not in the place of that to fewer runs.
+    whole = fake("mlp", 0, 0.1, augment=1.0)
     few = [*fewer, *fewest, *moved, unmoved]
-    page = report([*CELLS, fake("nfn-3", 0, 0.2), *few, other], tmp_path)["paper.md"]
+    page = report([*CELLS, fake("nfn-3", 0, 0.2), *few, whole], tmp_path)["paper.md"]
     channels = page[page.index("## Channels") : page.index("## Augmentation")]
-    assert "--splits 1 --train-runs 100 --experiment channels" in channels
+    named = "--models nfn-3,nfn-5,nfn,nfn-10-10 "  # not the two that were not fitted
+    assert f"--splits 1 --train-runs 100 --experiment channels {named}" in channels
     for title in ("Transformer-NFN [10], all parts", "Transformer-NFN [10, 10]"):
         assert f"| {title} (100 runs) |" in channels
     assert channels.count("(100 runs) |") == 4
@@ -146,6 +148,13 @@ def test_variants_that_are_costly_may_all_be_fitted_to_fewer_runs(tmp_path: Path
     ]
     assert len({original, one, ten}) == 3
     assert more == []
+
+
+def test_variants_of_other_rows_have_a_part_of_their_own(tmp_path: Path) -> None:
+    both = [fake(m, 0, 0.1, checkpoints=c) for m in ("nfn-3", "nfn") for c in ("best", "epochs")]
+    page = report(both, tmp_path)["paper.md"]
+    assert page.count("starts, channels") == 2
+    assert page.count("--checkpoints best --experiment channels") == 1
 
 
 def test_pages_without_anything_to_say_are_not_written(tmp_path: Path) -> None:

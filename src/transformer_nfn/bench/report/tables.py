@@ -154,8 +154,9 @@ def tracks_table(independent: Comparison, shared: Comparison, task: str) -> str:
             f"{shown(one.tau(model))}{_limited(one, model)}" for one in (independent, shared)
         )
         rows.append([MODELS[model].title, mine, theirs, figure(published_tau(task, model, "none"))])
-    header = ["model", "independent starts", "shared start", "paper (shared start, 16,000 runs)"]
-    return table(header, rows)
+    mine, theirs = (f"{one.record['zoo_runs']:,} runs" for one in (independent, shared))
+    starts = [f"independent starts, {mine}", f"shared start, {theirs}"]
+    return table(["model", *starts, "paper (shared start, 16,000 runs)"], rows)
 
 
 def variants_table(comparison: Comparison, experiment: str, task: str) -> str:

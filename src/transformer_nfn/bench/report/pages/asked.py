@@ -52,7 +52,7 @@ def asked_page(page: Page, cells: Sequence[Finished], held_out: ByZoo) -> str | 
             parts += [
                 f"### {zoo}, {track} starts",
                 splits_of(last),
-                page.command(last, experiment, models=last.models),
+                page.command(last, *["main"] * there, experiment, models=last.models),
                 _columns({**columns, **by_name}),
             ]
     return "\n\n".join(["# Beyond accuracy", _INTRODUCTION, *parts]) + "\n" if parts else None

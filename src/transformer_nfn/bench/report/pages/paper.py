@@ -1,7 +1,7 @@
 """The page of the paper's other tables: tracks, components, channels, augmentation, thresholds."""
 
-from collections import Counter
 from collections.abc import Sequence
+from itertools import product
 
 from transformer_nfn.bench.models.registry import main_models
 from transformer_nfn.bench.protocol.computing import Finished
@@ -48,38 +48,50 @@ def _variants(
             parts += [
                 f"### {comparison.zoo}, {comparison.track} starts, {experiment}",
                 splits_of(comparison),
-                page.command(comparison, experiment),
+                page.command(comparison, experiment, models=_named(comparison, models)),
                 tables.variants_table(comparison, experiment, comparison.record["task"]),
             ]
     return [f"## {title}", *parts] if parts else []
 
 
-def _fitted_alike(
-    cells: Sequence[Finished], models: Sequence[str], augment: float | None = None
-) -> list[Comparison]:
+def _named(comparison: Comparison, models: Sequence[str]) -> Sequence[str] | None:
+    """Which models a command has to name: none where all of an experiment were fitted."""
+    return None if set(comparison.models) == set(models) else comparison.models
+
+
+def _fitted_alike(cells: Sequence[Finished], models: Sequence[str]) -> list[Comparison]:
     """The fits to each zoo; to its first N runs where those are of more of the models."""
     own = [cell for cell in cells if cell.record["model"] in models]
-    sizes = {cell.record.get("train_runs") for cell in own}
-    found: dict[tuple[str, str], Comparison] = {}
-    for size in sorted(sizes, key=lambda size: (size is not None, -(size or 0))):
-        for one in comparisons(own, models, augment=augment, train_runs=size):
-            best = found.get((one.zoo, one.track))
+    found: dict[tuple[str, ...], Comparison] = {}
+    for size in _sizes_of(own):
+        for one in comparisons(own, models, train_runs=size):
+            key = (one.zoo, one.track, one.record["checkpoints"])
+            best = found.get(key)
             if one.splits and (best is None or len(one.models) > len(best.models)):
-                found[one.zoo, one.track] = one
+                found[key] = one
     return list(found.values())
 
 
+def _sizes_of(cells: Sequence[Finished]) -> list[int | None]:
+    """Of how many runs cells learned: all of a zoo first, then the most."""
+    sizes = {cell.record.get("train_runs") for cell in cells}
+    return sorted(sizes, key=lambda size: (size is not None, -(size or 0)))
+
+
 def _augmentation(page: Page, cells: Sequence[Finished]) -> list[str]:
-    found: dict[tuple[str, str], dict[str, Comparison]] = {}
+    found: dict[tuple[str, str], dict[int | None, dict[str, Comparison]]] = {}
     models = [*main_models(), "nfn-balanced"]
-    for bound in BOUNDS:
-        for one in _fitted_alike(cells, models, augment=bound):
-            found.setdefault((one.zoo, one.track), {})[f"±{bound:g}"] = one
+    moved = [cell for cell in cells if cell.record["augment"] is not None]
+    for size, bound in product(_sizes_of(moved), BOUNDS):
+        for one in comparisons(moved, models, augment=bound, train_runs=size):
+            if one.splits:
+                by_size = found.setdefault((one.zoo, one.track), {})
+                by_size.setdefault(size, {})[f"±{bound:g}"] = one
     parts = []
-    for (zoo, track), of_any_size in found.items():
-        sizes = {name: one.train_runs(one.models[0]) for name, one in of_any_size.items()}
-        size = Counter(sizes.values()).most_common(1)[0][0]
-        by_bound = {name: one for name, one in of_any_size.items() if sizes[name] == size}
+    for (zoo, track), by_size in found.items():
+        # One size for all bounds: that of most fits.
+        size = max(by_size, key=lambda size: sum(len(one.models) for one in by_size[size].values()))
+        by_bound = by_size[size]
         last = next(reversed(by_bound.values()))
         fewer = changes_of({"train_runs": size})
         plain = [cell for cell in cells if changes_of(cell.record) == fewer]
@@ -131,14 +143,17 @@ def _retrained(page: Page, cells: Sequence[Finished]) -> list[str]:
 _INTRODUCTION = """What the paper compares beside its main table; [the models at a
 glance](index.md). Its figures stand beside ours of the same model and task; its zoos have 16,000
 runs, all from one seed, and its splits are random over checkpoints. In brackets are 95 %
-intervals by a bootstrap over configurations, and over seeds where there are several. "1 split":
+intervals by a bootstrap over configurations, and over seeds where there are several; of a model
+that was fitted once they leave out the luck of its fit, which may be larger than what tells
+variants apart. "1 split":
 fitted to that many only, "N runs": to those among the zoo's first N. Rows are in the order of
 the splits that all models have."""
 
 _TRACKS = """In the shared track all runs start from one seed, as in the paper's zoo: the nets
 are then points in one common system of coordinates, and a model may read single weights. In the
 independent track every run has its own seed, as checkpoints in the world have. Both zoos are of
-one grid, but they need not have the same configurations, so a small gap means nothing.
+one grid, but they need not have the same configurations, nor as many runs, so a small gap means
+nothing.
 Hyperparameters alone, without any weight, show how much of τ is known before a weight is read."""
 
 _AUGMENTATION = """As in the paper: training, validation and test set hold every net twice, as it
