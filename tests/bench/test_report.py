@@ -148,6 +148,7 @@ def test_variants_that_are_costly_may_all_be_fitted_to_fewer_runs(tmp_path: Path
     ]
     assert len({original, one, ten}) == 3
     assert more == []
+    assert "--experiment augmentation --models mlp " in page  # as no other was fitted
 
 
 def test_variants_of_other_rows_have_a_part_of_their_own(tmp_path: Path) -> None:
