@@ -181,7 +181,9 @@ class Comparison:
         for split in self.splits_of(model):
             accuracy, twins = self.accuracy(split), self.twins(split)
             kept = accuracy >= threshold.accuracy
-            counts = resampled_counts(twins, DRAWS, self.generator(split))[:, kept]
+            if split not in self._counts:
+                self._counts[split] = resampled_counts(twins, DRAWS, self.generator(split))
+            counts = self._counts[split][:, kept]
             taus = [
                 tau_of_resamples(predicted[kept], accuracy[kept], twins[kept], counts)
                 for predicted in self.predicted(model, split, column)
@@ -209,6 +211,11 @@ class Comparison:
             for split in self.every_split
         }
         return len(tested) == 1 < len(self.every_split)
+
+    @cached_property
+    def _counts(self) -> dict[int, np.ndarray]:
+        """How often each test row of a split occurs in each resample: drawing takes long."""
+        return {}
 
     @cached_property
     def _resampled(self) -> dict[tuple[str, Threshold, str], np.ndarray]:
