@@ -57,6 +57,9 @@ def test_the_last_size_is_foretold_by_the_others_alone():
         for c in sized()
     ]
     assert only(lying).foretold("nfn") == foretold
+    assert learning.back_tests() == {"nfn": True}
+    assert only(lying).back_tests() == {"nfn": False}
+    assert only(sized(sizes=(75, 150, None))).back_tests() == {}
     assert only(sized(sizes=(75, 150, None))).foretold("nfn") is None
 
 

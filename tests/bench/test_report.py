@@ -38,14 +38,15 @@ def compared(noise: dict[str, float] = NOISE, **changes: object) -> Comparison:
 
 
 def beyond(zoos: Sequence[str]) -> tuple[list[Learning], ByZoo]:
-    """Learning curves, and tests on Adam that nobody learned from, on zoos of both tracks."""
+    """Learning curves, and tests on kinds of run not learned from, on zoos of both tracks."""
     cells, models = [], ("nfn", "nfn-authors", "invariants", "hyperparameters")
     for zoo, track, model in product(zoos, ("independent", "shared"), models):
         described = {"zoo": zoo, "folder": f"{zoo}-{track}", "track": track, "zoo_runs": 600}
         for size in (75, 150, 300, None):
             noise = 0.1 + 10 / (size or 600)
             cells.append(fake(model, 0, noise, train_runs=size, **described))
-        cells.append(fake(model, 0, 0.3, held_out="adam", **described))
+        kinds = ("adam", "largest-rates")
+        cells += [fake(model, 0, 0.3, held_out=kind, **described) for kind in kinds]
     return learnings(cells, models), unseen_kinds(cells)
 
 
@@ -154,8 +155,29 @@ def test_variants_that_are_costly_may_all_be_fitted_to_fewer_runs(tmp_path: Path
 def test_variants_of_other_rows_have_a_part_of_their_own(tmp_path: Path) -> None:
     both = [fake(m, 0, 0.1, checkpoints=c) for m in ("nfn-3", "nfn") for c in ("best", "epochs")]
     page = report(both, tmp_path)["paper.md"]
-    assert page.count("starts, channels") == 2
+    for heading in ("starts, channels", "starts, best, channels"):
+        assert page.count(f"### mnist-small, independent {heading}\n") == 1
     assert page.count("--checkpoints best --experiment channels") == 1
+    assert "in the paper" not in page[page.index("## Channels") :]  # it has none on MNIST
+
+
+def test_augmentation_on_other_rows_has_a_part_of_its_own(tmp_path: Path) -> None:
+    both = [
+        fake("mlp", 0, noise, checkpoints=c, augment=bound)
+        for c, noises in (("best", (0.1, 0.2)), ("epochs", (0.3, 0.4)))
+        for noise, bound in zip(noises, (None, 1.0), strict=True)
+    ]
+    page = report(both, tmp_path)["paper.md"]
+    rows = [line for line in page.splitlines() if line.startswith("| MLP |")]
+    taus = {
+        f"{compared_to.tau('mlp').mean:.3f}"
+        for bound in (None, 1.0)
+        for compared_to in comparisons(both, ["mlp"], augment=bound)
+    }
+    assert len(taus) == 4
+    assert {cell.split()[0] for row in rows for cell in row.strip("|").split("|")[1:3]} == taus
+    assert "### mnist-small, independent starts, best, augmented\n" in page
+    assert "Balanced" not in page
 
 
 def test_pages_without_anything_to_say_are_not_written(tmp_path: Path) -> None:

@@ -77,6 +77,15 @@ class Learning:
         *smaller, largest = self.sizes_of(model)
         return self._curve(model, smaller).at(largest) if len(smaller) >= LEAST_SIZES else None
 
+    def back_tests(self) -> dict[str, bool]:
+        """For each model with a back-test whether the largest size was in the interval foretold."""
+        found = {}
+        for model, comparison in self.by_model.items():
+            if (foretold := self.foretold(model)) is not None:
+                measured = comparison.tau(str(self.sizes_of(model)[-1])).mean
+                found[model] = foretold.low <= measured <= foretold.high
+        return found
+
     def _curve(self, model: str, sizes: list[int]) -> LearningCurve:
         comparison = self.by_model[model]
         return learning_curve(

@@ -172,12 +172,13 @@ def variants_table(comparison: Comparison, experiment: str, task: str) -> str:
             [
                 title + _limited(comparison, model),
                 shown(comparison.tau(model)),
-                figure(known.get(model)),
+                *[figure(known.get(model))] * bool(known),
                 "" if parameters is None else f"{parameters:,.0f}",
                 f"{comparison.mean_of(model, 'fit_seconds'):.0f}",
             ]
         )
-    return table(["variant", "τ", "in the paper", "parameters", "fit, CPU s"], rows)
+    published_there = ["in the paper"] * bool(known)
+    return table(["variant", "τ", *published_there, "parameters", "fit, CPU s"], rows)
 
 
 def augmentation_table(by_bound: Mapping[str, Comparison], task: str) -> str:

@@ -27,6 +27,7 @@ def sizes_page(page: Page, found: Sequence[Learning]) -> str | None:
             f"## {learning.zoo}, {learning.track} starts, up to {whole:,} runs",
             _commands(page, learning),
             learning_table(learning),
+            *_back_tests(learning),
             page.picture(
                 f"sizes-{file_name(learning.zoo, learning.track)}-{whole}.png",
                 "τ against the number of runs",
@@ -34,6 +35,14 @@ def sizes_page(page: Page, found: Sequence[Learning]) -> str | None:
             ),
         ]
     return _page("Learning curves", _SIZES, parts)
+
+
+def _back_tests(learning: Learning) -> list[str]:
+    missed = [model for model, hit in learning.back_tests().items() if not hit]
+    tested = len(learning.back_tests())
+    titles = f": {', '.join(MODELS[model].title for model in missed)}" if missed else ""
+    text = f"The last size is outside the interval foretold for {len(missed)} of {tested} models"
+    return [f"{text}{titles}."] * bool(tested)
 
 
 def _commands(page: Page, learning: Learning) -> str:

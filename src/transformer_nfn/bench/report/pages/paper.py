@@ -46,7 +46,7 @@ def _variants(
     for comparison in _fitted_alike(cells, models):
         if len(comparison.models) > 1:
             parts += [
-                f"### {comparison.zoo}, {comparison.track} starts, {experiment}",
+                _heading(comparison, experiment),
                 splits_of(comparison),
                 page.command(comparison, experiment, models=_named(comparison, models)),
                 tables.variants_table(comparison, experiment, comparison.record["task"]),
@@ -59,16 +59,26 @@ def _named(comparison: Comparison, models: Sequence[str]) -> Sequence[str] | Non
     return None if set(comparison.models) == set(models) else comparison.models
 
 
+def _rows_of(comparison: Comparison) -> tuple[str, ...]:
+    """Zoo and track, and which checkpoints count unless they are the usual ones."""
+    checkpoints = comparison.record["checkpoints"]
+    return (comparison.zoo, comparison.track, *[checkpoints] * (checkpoints != "epochs"))
+
+
+def _heading(comparison: Comparison, experiment: str) -> str:
+    zoo, track, *checkpoints = _rows_of(comparison)
+    return "### " + ", ".join([zoo, f"{track} starts", *checkpoints, experiment])
+
+
 def _fitted_alike(cells: Sequence[Finished], models: Sequence[str]) -> list[Comparison]:
     """The fits to each zoo; to its first N runs where those are of more of the models."""
     own = [cell for cell in cells if cell.record["model"] in models]
     found: dict[tuple[str, ...], Comparison] = {}
     for size in _sizes_of(own):
         for one in comparisons(own, models, train_runs=size):
-            key = (one.zoo, one.track, one.record["checkpoints"])
-            best = found.get(key)
+            best = found.get(_rows_of(one))
             if one.splits and (best is None or len(one.models) > len(best.models)):
-                found[key] = one
+                found[_rows_of(one)] = one
     return list(found.values())
 
 
@@ -79,16 +89,16 @@ def _sizes_of(cells: Sequence[Finished]) -> list[int | None]:
 
 
 def _augmentation(page: Page, cells: Sequence[Finished]) -> list[str]:
-    found: dict[tuple[str, str], dict[int | None, dict[str, Comparison]]] = {}
+    found: dict[tuple[str, ...], dict[int | None, dict[str, Comparison]]] = {}
     models = [*main_models(), "nfn-balanced"]
     moved = [cell for cell in cells if cell.record["augment"] is not None]
     for size, bound in product(_sizes_of(moved), BOUNDS):
         for one in comparisons(moved, models, augment=bound, train_runs=size):
             if one.splits:
-                by_size = found.setdefault((one.zoo, one.track), {})
+                by_size = found.setdefault(_rows_of(one), {})
                 by_size.setdefault(size, {})[f"±{bound:g}"] = one
     parts = []
-    for (zoo, track), by_size in found.items():
+    for rows, by_size in found.items():
         # One size for all bounds: that of most fits.
         size = max(by_size, key=lambda size: sum(len(one.models) for one in by_size[size].values()))
         by_bound = by_size[size]
@@ -98,21 +108,23 @@ def _augmentation(page: Page, cells: Sequence[Finished]) -> list[str]:
         original = [
             one.in_splits(last.splits)
             for one in comparisons(plain, last.models, uneven=True)
-            if (one.zoo, one.track) == (zoo, track)
+            if _rows_of(one) == rows
         ]
         whole = {"original": original[0], **by_bound} if original else by_bound
         parts += [
-            f"### {zoo}, {track} starts, augmented",
+            _heading(last, "augmented"),
             splits_of(last),
             page.command(last, "main", "augmentation", models=last.models),
             tables.augmentation_table(whole, last.record["task"]),
             page.picture(
-                f"augmentation-{file_name(zoo, track)}.png",
+                f"augmentation-{file_name(last.zoo, '-'.join(rows[1:]))}.png",
                 "τ under augmentation",
                 pictures.augmentation(whole),
             ),
         ]
-    return ["## Augmentation by the group", _AUGMENTATION, *parts] if parts else []
+    balanced = any(cell.record["model"] == "nfn-balanced" for cell in moved)
+    said = f"{_AUGMENTATION} {_BALANCED}" if balanced else _AUGMENTATION
+    return ["## Augmentation by the group", said, *parts] if parts else []
 
 
 def _retrained(page: Page, cells: Sequence[Finished]) -> list[str]:
@@ -158,9 +170,10 @@ Hyperparameters alone, without any weight, show how much of τ is known before a
 
 _AUGMENTATION = """As in the paper: training, validation and test set hold every net twice, as it
 is and moved by the group, with entries of M and N uniform in [-1, 1], [-10, 10] or [-100, 100].
-Such matrices are badly conditioned; "balanced" reads heads in their balanced form. Transformer-NFN
-and invariants read both copies alike up to rounding: between the three bounds nothing differs for
-them but the luck of a fit."""
+Such matrices are badly conditioned. Transformer-NFN and invariants read both copies alike up to
+rounding. But tensors of Transformer-NFN are divided by their usual sizes, which are those of both
+copies and differ with the bound, and each bound has a fit of its own."""
+_BALANCED = '"Balanced" reads heads in their balanced form.'
 
 _RETRAINED = """The paper trains every model again for each threshold. τ of the model trained
 once → τ of the model that was trained on rows above the threshold only, same test rows."""

@@ -17,6 +17,9 @@ from transformer_nfn.bench.report.scores import Interval
 
 LABELS = 1.035  # where the names of lines begin, 1 being the right end of the axes
 _LINE_MARKERS = "osD^vPX<>p*"
+_FULL: dict[str, Any] = {"markeredgecolor": "white", "markeredgewidth": 0.8}
+#: Of the paper's model there is a second line, by the authors' schedule.
+_HOLLOW: dict[str, Any] = {"markerfacecolor": "white", "markeredgewidth": 1.8}
 
 
 class Line(NamedTuple):
@@ -78,8 +81,7 @@ def line_picture(
                 line.taus,
                 marker="D" if paper else _LINE_MARKERS[number % len(_LINE_MARKERS)],
                 markersize=7.5 if paper else 6,
-                markeredgecolor="white",
-                markeredgewidth=0.8,
+                **(_HOLLOW if paper and number else _FULL),
                 color=look.colour,
                 linewidth=2.8 if paper else 1.5,
                 zorder=4 if paper else 3,
