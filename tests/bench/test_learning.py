@@ -48,19 +48,18 @@ def test_the_curve_goes_on_from_the_largest_size():
 
 def test_the_last_size_is_foretold_by_the_others_alone():
     learning = only(sized())
-    foretold = learning.foretold("nfn")
-    assert foretold is not None
+    foretold = learning.foretold["nfn"]
     assert foretold.low <= learning.by_model["nfn"].tau("600").mean <= foretold.high
     assert foretold.high - foretold.low > 0.01  # three points and no fourth
     lying = [
         c if c.record["train_runs"] else fake("nfn", c.record["split"], 9.0, zoo_runs=600)
         for c in sized()
     ]
-    assert only(lying).foretold("nfn") == foretold
+    assert only(lying).foretold["nfn"] == foretold
     assert learning.back_tests() == {"nfn": True}
     assert only(lying).back_tests() == {"nfn": False}
     assert only(sized(sizes=(75, 150, None))).back_tests() == {}
-    assert only(sized(sizes=(75, 150, None))).foretold("nfn") is None
+    assert only(sized(sizes=(75, 150, None))).foretold == {}
 
 
 def test_two_sizes_have_no_curve_but_a_table():

@@ -180,6 +180,19 @@ def test_augmentation_on_other_rows_has_a_part_of_its_own(tmp_path: Path) -> Non
     assert "Balanced" not in page
 
 
+def test_fits_above_thresholds_on_other_rows_have_a_part_of_their_own(tmp_path: Path) -> None:
+    both = [
+        fake("mlp", 0, noise, checkpoints=c, threshold=bound)
+        for c, noise in (("best", 0.1), ("epochs", 0.4))
+        for bound in (None, 0.5)
+    ]
+    page = report(both, tmp_path)["paper.md"]
+    rows = [line for line in page.splitlines() if line.startswith("| MLP |")]
+    assert len(rows) == len(set(rows)) == 2
+    for heading in ("starts, trained again", "starts, best, trained again"):
+        assert page.count(f"### mnist-small, independent {heading}\n") == 1
+
+
 def test_pages_without_anything_to_say_are_not_written(tmp_path: Path) -> None:
     pages = report(CELLS, tmp_path)
     assert set(pages) == {"index.md", "mnist-small-independent.md"}

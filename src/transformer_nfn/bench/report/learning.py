@@ -72,19 +72,25 @@ class Learning:
             if len(there) >= LEAST_SIZES
         }
 
-    def foretold(self, model: str) -> Interval | None:
-        """What the smaller sizes say of the largest, which was measured: a back-test."""
-        *smaller, largest = self.sizes_of(model)
-        return self._curve(model, smaller).at(largest) if len(smaller) >= LEAST_SIZES else None
+    @cached_property
+    def foretold(self) -> dict[str, Interval]:
+        """What each model's smaller sizes say of its largest, which was measured: a back-test."""
+        sizes = {model: self.sizes_of(model) for model in self.by_model}
+        return {
+            model: self._curve(model, there[:-1]).at(there[-1])
+            for model, there in sizes.items()
+            if len(there) > LEAST_SIZES
+        }
 
     def back_tests(self) -> dict[str, bool]:
         """For each model with a back-test whether the largest size was in the interval foretold."""
-        found = {}
-        for model, comparison in self.by_model.items():
-            if (foretold := self.foretold(model)) is not None:
-                measured = comparison.tau(str(self.sizes_of(model)[-1])).mean
-                found[model] = foretold.low <= measured <= foretold.high
-        return found
+        return {
+            model: one.low <= self._measured(model) <= one.high
+            for model, one in self.foretold.items()
+        }
+
+    def _measured(self, model: str) -> float:
+        return self.by_model[model].tau(str(self.sizes_of(model)[-1])).mean
 
     def _curve(self, model: str, sizes: list[int]) -> LearningCurve:
         comparison = self.by_model[model]
@@ -142,7 +148,7 @@ def learning_table(learning: Learning) -> str:
         for size in learning.sizes:
             there = str(size) in comparison.models
             cells.append(shown(comparison.tau(str(size))) if there else "")
-        foretold, curve = learning.foretold(model), learning.curves.get(model)
+        foretold, curve = learning.foretold.get(model), learning.curves.get(model)
         cells.append("" if foretold is None else shown(foretold))
         cells.append("" if curve is None else shown(curve.at(PAPERS_RUNS)))
         cells.append(str(len(comparison.splits)))

@@ -38,11 +38,13 @@ def sizes_page(page: Page, found: Sequence[Learning]) -> str | None:
 
 
 def _back_tests(learning: Learning) -> list[str]:
-    missed = [model for model, hit in learning.back_tests().items() if not hit]
-    tested = len(learning.back_tests())
-    titles = f": {', '.join(MODELS[model].title for model in missed)}" if missed else ""
-    text = f"The last size is outside the interval foretold for {len(missed)} of {tested} models"
-    return [f"{text}{titles}."] * bool(tested)
+    tested = learning.back_tests()
+    if not tested:
+        return []
+    missed = [MODELS[model].title for model, hit in tested.items() if not hit]
+    of = f"{len(missed)} of {len(tested)} models"
+    named = f": {', '.join(missed)}" if missed else ""
+    return [f"The last size is outside the interval foretold for {of}{named}."]
 
 
 def _commands(page: Page, learning: Learning) -> str:

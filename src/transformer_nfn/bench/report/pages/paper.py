@@ -138,13 +138,13 @@ def _retrained(page: Page, cells: Sequence[Finished]) -> list[str]:
             bound: one
             for bound, ones in again.items()
             for one in ones
-            if (one.zoo, one.track) == (whole.zoo, whole.track) and one.splits
+            if one.splits and _rows_of(one) == _rows_of(whole)
         }
         last = next(iter(by_threshold.values()), None)
         original = None if last is None else whole.in_splits(last.splits)
         if last is not None and original is not None and original.models:
             parts += [
-                f"### {original.zoo}, {original.track} starts, trained again",
+                _heading(last, "trained again"),
                 splits_of(last),
                 page.command(last, "thresholds", models=_named(last, models)),
                 tables.retrained_table(original, by_threshold),
