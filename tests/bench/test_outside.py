@@ -234,14 +234,14 @@ def test_it_stands_in_its_tier_and_in_the_report(mine, zoo_folder, computed, tmp
         "hyperparameters",
     }
     assert "mine" not in MODELS
-    path = keep_outside(cell, zoo_folder, out)
-    assert keep_outside(cell, zoo_folder, out) == path  # the same again
+    path = keep_outside(cell, out)
+    assert keep_outside(cell, out) == path  # the same again
     pq.write_table(
         pq.read_table(mine).set_column(2, "predicted", pa.array(np.arange(36.0))),
         tmp_path / "other.parquet",
     )
     with pytest.raises(BenchError, match="holds other predictions of mine for split 0"):
-        keep_outside(cell_of(tmp_path / "other.parquet", zoo_folder), zoo_folder, out)
+        keep_outside(cell_of(tmp_path / "other.parquet", zoo_folder), out)
 
     def page() -> str:
         write_report(out, tmp_path / "report")
@@ -254,7 +254,7 @@ def test_it_stands_in_its_tier_and_in_the_report(mine, zoo_folder, computed, tmp
     assert "Predictions of `mine` from outside are left out: those for split 1 are missing" in text
     assert "2 splits" in text
     pq.write_table(made(zoo_folder, 1), tmp_path / "second.parquet")
-    keep_outside(cell_of(tmp_path / "second.parquet", zoo_folder, 1), zoo_folder, out)
+    keep_outside(cell_of(tmp_path / "second.parquet", zoo_folder, 1), out)
     text = page()
     assert "|mine (from outside)|" in text  # at a glance
     assert "left out" not in text
@@ -271,7 +271,7 @@ def test_it_stands_in_its_tier_and_in_the_report(mine, zoo_folder, computed, tmp
 
 
 def test_a_report_of_nothing_else(mine, zoo_folder, tmp_path):
-    keep_outside(cell_of(mine, zoo_folder), zoo_folder, tmp_path / "bench")
+    keep_outside(cell_of(mine, zoo_folder), tmp_path / "bench")
     write_report(tmp_path / "bench", tmp_path / "report")
     pages = sorted((tmp_path / "report").glob("*.md"))
     text = "\n".join(one.read_text(encoding="utf-8") for one in pages)
@@ -280,7 +280,7 @@ def test_a_report_of_nothing_else(mine, zoo_folder, tmp_path):
 
 
 def test_a_registered_model_of_the_same_name_wins(mine, zoo_folder, tmp_path, monkeypatch):
-    keep_outside(cell_of(mine, zoo_folder), zoo_folder, tmp_path)
+    keep_outside(cell_of(mine, zoo_folder), tmp_path)
     monkeypatch.setitem(MODELS, "mine", replace(MODELS["statistics"], origin="own"))
     assert finished_cells(tmp_path) == []
     with pytest.raises(BenchError, match="registered here"):
@@ -328,11 +328,11 @@ def test_only_cells_that_ask_the_same_of_the_same_rows_are_rivals(mine, zoo_fold
 
 
 def test_a_model_stands_in_one_tier(mine, zoo_folder, tmp_path):
-    keep_outside(cell_of(mine, zoo_folder, tier="labels"), zoo_folder, tmp_path / "bench")
+    keep_outside(cell_of(mine, zoo_folder, tier="labels"), tmp_path / "bench")
     pq.write_table(made(zoo_folder, split=1), tmp_path / "other.parquet")
     other = cell_of(tmp_path / "other.parquet", zoo_folder, split=1, tier="weights")
     with pytest.raises(BenchError, match="were given labels: choose the same --tier"):
-        keep_outside(other, zoo_folder, tmp_path / "bench")
+        keep_outside(other, tmp_path / "bench")
 
 
 def test_the_command_knows_every_tier():

@@ -7,9 +7,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from tests.bench.conftest import write_zoo
+from tests.bench.small import small_examples
 from tests.bench.test_scores import CELLS, commit, fake
 from transformer_nfn.bench.errors import BenchError
-from transformer_nfn.bench.protocol.computing import Finished
+from transformer_nfn.bench.protocol.cell import Cell
+from transformer_nfn.bench.protocol.computing import CellJob, Finished, run_cell
 from transformer_nfn.bench.report.choosing import shown_cells
 from transformer_nfn.bench.report.predictions import (
     PREDICTIONS,
@@ -71,6 +74,37 @@ def test_of_equal_sources_the_first_counts(tmp_path: Path) -> None:
     independent = [cell for cell in shown if cell.record["track"] == "independent"]
     assert sorted(map(tau_and_place, independent)) == sorted(map(tau_and_place, FEW))
     assert len(shown) == len(FEW) + len(other)
+
+
+def test_cells_of_one_build_add_up_wherever_they_were_computed(tmp_path: Path) -> None:
+    """As of two sittings; of another build, or of one that nobody knows, nothing is added."""
+    one, another = {"data": "1" * 64}, {"data": "2" * 64}
+    published, here, there = tmp_path / "published", tmp_path / "here", tmp_path / "there"
+    write_predictions([fake("nfn", split, 0.1, **one) for split in (0, 1)], published)
+    again = [fake("nfn", 1, 3.0, **one), fake("nfn", 1, 3.0, **one, train_runs=75)]
+    commit([*again, fake("nfn", 2, 0.1, **one), fake("mlp", 0, 0.1, **one)], here)
+    commit([fake("mlp", 1, 0.1, **another), fake("mlp", 2, 0.1)], there)
+    shown, left_out = shown_cells([published, here, there])
+    found = {(c.record["model"], c.record["split"], c.record["train_runs"]): c for c in shown}
+    assert len(found) == len(shown)
+    whole = [("mlp", 0, None), *[("nfn", split, None) for split in range(3)]]
+    assert found.keys() == {*whole, ("nfn", 1, 75)}
+    assert found["nfn", 1, None].record["tau"] > 0.7 > found["nfn", 1, 75].record["tau"]
+    assert left_out == (
+        "2 cells are left out that are of another build of their zoo, or do not say of which."
+    )
+
+
+def test_a_build_is_known_by_its_rows_not_by_its_folder(tmp_path: Path) -> None:
+    first = write_zoo(tmp_path / "first" / "zoo", small_examples(60))
+    copy = write_zoo(tmp_path / "copy" / "zoo", small_examples(60))
+    other = write_zoo(tmp_path / "other" / "zoo", small_examples(60, seed=1))
+    for number, zoo in enumerate([first, copy, other]):
+        cell = Cell(zoo=str(zoo), model="hyperparameters", split=number)
+        run_cell(CellJob(cell, cell.name, str(tmp_path / str(number)), "cpu", keep_model=False))
+    shown, left_out = shown_cells([tmp_path / str(number) for number in range(3)])
+    assert sorted(cell.record["split"] for cell in shown) == [0, 1]
+    assert left_out.startswith("1 cells are left out that are of another build")
 
 
 def tau_and_place(cell: Finished) -> tuple[float, str, int]:

@@ -27,6 +27,7 @@ from transformer_nfn.bench.protocol.cost import measured
 from transformer_nfn.bench.protocol.enough import check_enough
 from transformer_nfn.bench.protocol.heldout import without
 from transformer_nfn.bench.protocol.loading import (
+    data_digest,
     divide,
     load_examples,
     thinned,
@@ -103,6 +104,7 @@ def _run_cell(job: CellJob, watch: WatchCell | None) -> dict[str, Any]:
         "track": track_of(zoo),
         "task": divided.test.table.column("task")[0].as_py(),
         "zoo_runs": pc.count_distinct(examples.table.column("run")).as_py(),
+        "data": data_digest(cell.zoo, cell.checkpoints, cell.runs),
         "thresholds": [
             [bound.name, bound.accuracy]
             for bound in thresholds(divided.test if cell.test_zoo else examples)

@@ -258,6 +258,7 @@ def outside_cell(
         "track": track_of(zoo),
         "task": tested["task"][0].as_py(),
         "zoo_runs": pc.count_distinct(every["run"]).as_py(),
+        "data": data_digest(url, checkpoints, runs),
         "thresholds": [[bound.name, bound.accuracy] for bound in thresholds(weightless)],
         "tau": kendall_tau(predicted, tested["test_accuracy"].to_numpy()),
         "tau_moved": None,
@@ -275,7 +276,7 @@ def outside_cell(
     return Finished(record, table)
 
 
-def keep_outside(cell: Finished, url: str, out: str | Path) -> Path:
+def keep_outside(cell: Finished, out: str | Path) -> Path:
     """Add scored predictions to a benchmark's folder; where they are.
 
     Raises:
@@ -296,7 +297,7 @@ def keep_outside(cell: Finished, url: str, out: str | Path) -> Path:
         "outside": record["model"],
         "split": record["split"],
         "version": VERSION,
-        "data": data_digest(url, record["checkpoints"], record["runs"]),
+        "data": record["data"],
     }
     digest = hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:20]
     file = f"{record['model']}-{record['split']}-{digest}.parquet"

@@ -1,13 +1,15 @@
 """Which finished cells a report shows, and what it says of the others."""
 
+import json
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from transformer_nfn.bench.errors import BenchError
 from transformer_nfn.bench.models.registry import main_models
 from transformer_nfn.bench.protocol.computing import Finished, is_current, read_cells
+from transformer_nfn.bench.protocol.record import changes_of
 from transformer_nfn.bench.report.largest import main_cells
 from transformer_nfn.bench.report.predictions import read_predictions
 
@@ -16,17 +18,17 @@ def shown_cells(outs: Sequence[str | Path]) -> tuple[list[Finished], str]:
     """The cells that can be compared, and in some sentences which are left out.
 
     Args:
-        outs: Folders of benchmarks, or of reports. A zoo that was built on another machine may have
-            other weights, so of a zoo that several of them have one is chosen: where it has most
-            runs, then where most cells are finished, then the first.
+        outs: Folders of benchmarks, or of reports. Cells of one build of a zoo add up, wherever
+            they were computed. A zoo that was built on another machine may have other weights, so
+            of several builds one is chosen: with most runs, then with most finished cells, then
+            the first.
 
     Raises:
         BenchError: If there are none.
     """
     sources = [cells for out in outs for cells in (read_cells(out), read_predictions(out))]
     every = [cell for cells in sources for cell in cells]
-    current = _of_one_source([[one for one in cells if is_current(one)] for cells in sources])
-    shown = _of_whole_zoos(current)
+    shown, left = _of_one_build([[one for one in cells if is_current(one)] for cells in sources])
     sentences = []
     unknown = Counter(cell.record["model"] for cell in every if not is_current(cell))
     if unknown:
@@ -35,7 +37,6 @@ def shown_cells(outs: Sequence[str | Path]) -> tuple[list[Finished], str]:
             f"Cells of models that are not known here, or had other settings, are left out: "
             f"{models}. A model of one's own has to be registered where the report is written."
         )
-    whole = len(shown)
     shown, incomplete = _with_all_splits(shown)
     for model, splits in sorted(incomplete.items()):
         sentences.append(
@@ -43,11 +44,7 @@ def shown_cells(outs: Sequence[str | Path]) -> tuple[list[Finished], str]:
             f"{'split' if len(splits) == 1 else 'splits'} {', '.join(map(str, splits))} are "
             "missing (`tnfn bench score` adds them)."
         )
-    if whole < len(current):
-        sentences.append(
-            f"{len(current) - whole} cells are left out that were computed when a zoo had "
-            "fewer runs."
-        )
+    sentences += [f"{count} cells are left out that {why}." for why, count in left.items()]
     left_out = " ".join(sentences)
     if not shown:
         raise BenchError(
@@ -57,23 +54,44 @@ def shown_cells(outs: Sequence[str | Path]) -> tuple[list[Finished], str]:
     return shown, left_out
 
 
-def _of_one_source(sources: Sequence[Sequence[Finished]]) -> list[Finished]:
-    """All cells, but of each zoo only those of one source."""
-    chosen: dict[tuple[Any, ...], list[Finished]] = {}
-    for source in sources:
-        by_zoo: dict[tuple[Any, ...], list[Finished]] = {}
+class _Build(NamedTuple):
+    """Where a cell's networks are from.
+
+    Attributes:
+        runs: Of the zoo when the cell was computed.
+        data: The digest of the rows, else the place of the cell's source: nobody knows then what
+            else is of this build.
+    """
+
+    runs: int
+    data: str | int
+
+
+def _of_one_build(sources: Sequence[Sequence[Finished]]) -> tuple[list[Finished], Counter[str]]:
+    """Of each zoo the cells of its largest build, each once, and why how many others are not."""
+    builds: dict[tuple[Any, ...], dict[_Build, dict[str, Finished]]] = {}
+    for place, source in enumerate(sources):
         for cell in source:
-            by_zoo.setdefault(_zoo_of(cell), []).append(cell)
-        for zoo, cells in by_zoo.items():
-            chosen[zoo] = max(chosen.get(zoo, []), cells, key=_how_much)
-    return [cell for cells in chosen.values() for cell in cells]
+            build = _Build(cell.record["zoo_runs"], cell.record.get("data") or place)
+            cells = builds.setdefault(_zoo_of(cell), {}).setdefault(build, {})
+            cells.setdefault(_fit_of(cell), cell)
+    shown: list[Finished] = []
+    left: Counter[str] = Counter()
+    for of_zoo in builds.values():
+        chosen = max(of_zoo, key=lambda build: (build.runs, len(of_zoo[build])))
+        shown += of_zoo[chosen].values()
+        for build, cells in of_zoo.items():
+            if build.runs < chosen.runs:
+                left["were computed when a zoo had fewer runs"] += len(cells)
+            elif build != chosen:
+                left["are of another build of their zoo, or do not say of which"] += len(cells)
+    return shown, left
 
 
-def _how_much(cells: Sequence[Finished]) -> tuple[int, int]:
-    """Runs of the largest zoo, and how many cells were computed for it."""
-    runs = [cell.record["zoo_runs"] for cell in cells]
-    most = max(runs, default=0)
-    return most, runs.count(most)
+def _fit_of(cell: Finished) -> str:
+    """What tells cells of one build apart: what was fitted, on which split, how it was tested."""
+    names = ("model", "split", "seed", "test_track", "test_zoo_runs")
+    return json.dumps([[cell.record.get(name) for name in names], changes_of(cell.record)])
 
 
 def _with_all_splits(cells: list[Finished]) -> tuple[list[Finished], dict[str, list[int]]]:
@@ -108,14 +126,6 @@ def _with_all_splits(cells: list[Finished]) -> tuple[list[Finished], dict[str, l
         if cell.record.get("outside") is None or not incomplete[_zoo_of(cell)][cell.record["model"]]
     ]
     return kept, missing
-
-
-def _of_whole_zoos(cells: list[Finished]) -> list[Finished]:
-    """Without those that were computed before their zoo grew: they were tested on fewer rows."""
-    runs: dict[tuple[Any, ...], int] = {}
-    for cell in cells:
-        runs[_zoo_of(cell)] = max(runs.get(_zoo_of(cell), 0), cell.record["zoo_runs"])
-    return [cell for cell in cells if cell.record["zoo_runs"] == runs[_zoo_of(cell)]]
 
 
 def _zoo_of(cell: Finished) -> tuple[Any, ...]:

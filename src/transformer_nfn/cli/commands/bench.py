@@ -235,8 +235,8 @@ def report(
     out: Annotated[
         list[Path],
         typer.Argument(
-            help="Folders of results, as given to `bench run`, or of reports. Of a zoo that "
-            "several have, the one with most runs counts, then the one with most cells."
+            help="Folders of results, as given to `bench run`, or of reports. What they have of "
+            "one build of a zoo adds up; of several builds the largest counts."
         ),
     ],
     to: Annotated[

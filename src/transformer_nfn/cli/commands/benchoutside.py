@@ -97,7 +97,7 @@ def score(
         runs=runs,
     )
     placed = standing(cell, [] if out is None else finished_cells(out))
-    kept = None if out is None else str(keep_outside(cell, zoo, out))
+    kept = None if out is None else str(keep_outside(cell, out))
     names = [one.model for one in placed]
     mine = placed[names.index(cell.record["model"])]
     tested = len(set(cell.table["run_id"].to_pylist()))
