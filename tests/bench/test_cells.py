@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from tests.bench.conftest import write_zoo
-from tests.bench.small import small_examples
+from tests.bench.small import WORD_VECTORS, small_examples
 from transformer_nfn.bench.errors import BenchError, LeakError
 from transformer_nfn.bench.kendall import kendall_tau
 from transformer_nfn.bench.models import agreement
@@ -30,6 +30,7 @@ from transformer_nfn.bench.protocol.computing import (
 from transformer_nfn.bench.protocol.experiments import experiment_cells
 from transformer_nfn.bench.protocol.loading import data_digest, load_examples
 from transformer_nfn.bench.protocol.planning import estimate_seconds
+from transformer_nfn.bench.protocol.readable import check_known
 from transformer_nfn.bench.protocol.runner import Bench
 from transformer_nfn.bench.protocol.splits import check_split
 from transformer_nfn.jobs import Done, Failed, InProcess, ShardFolder
@@ -252,6 +253,16 @@ def test_models_are_kept_where_asked(zoo_folder, tmp_path):
 def test_unknown_models_are_refused(zoo_folder, tmp_path):
     with pytest.raises(BenchError, match="there are nfn, nfn-authors, mlp"):
         Bench([Cell(zoo=zoo_folder, model="oracle", split=0)], tmp_path)
+
+
+def test_parts_that_networks_do_not_have(tmp_path):
+    zoo = str(write_zoo(tmp_path / "zoo", small_examples(40, shape=WORD_VECTORS)))
+    cells = experiment_cells("components", zoo, splits=[0])
+    assert [cell.model for cell in cells] == ["nfn-encoder", "nfn-classifier", "nfn"]
+    check_known(cells)
+    for model in ("nfn-embedding", "nfn-encoder-embedding"):
+        with pytest.raises(BenchError, match=f"{model} cannot .* networks have none: they are"):
+            check_known([Cell(zoo=zoo, model=model, split=0)])
 
 
 def test_the_cells_of_each_experiment(zoo_folder):

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 
 from transformer_nfn.bench.errors import BenchError
 from transformer_nfn.bench.models.features.kinds import OPTIMIZERS
-from transformer_nfn.bench.models.kind import Reads
+from transformer_nfn.bench.models.kind import Kind, Reads
 from transformer_nfn.bench.models.registry import MODELS, main_models, model_named
 from transformer_nfn.bench.protocol.cell import Cell
 from transformer_nfn.bench.protocol.loading import chosen_table
@@ -32,7 +32,7 @@ def what_it_lacks(zoo: str, model: str) -> str | None:
 
     Models of users' own are always let in: what they read is their affair.
     """
-    kind = model_named(model)
+    kind, shape = model_named(model), Zoo(zoo).shape
     if kind.origin == "own":
         return None
     if kind.tier == "hyperparameters":
@@ -41,12 +41,21 @@ def what_it_lacks(zoo: str, model: str) -> str | None:
             return "it reads how they were trained, which is not known of all of them"
     elif kind.is_shown_inputs and data_of(zoo) is None:
         return "it is shown inputs of the task, and of these networks' data nothing is known"
-    elif not isinstance(Zoo(zoo).shape, NetShape) and kind.reads not in _TENSORS:
-        return (
-            "it needs blocks, and of these networks only the tensors are known; "
-            f"{_that_read(*_TENSORS)} read those"
-        )
+    elif not isinstance(shape, NetShape):
+        if kind.reads not in _TENSORS:
+            return (
+                "it needs blocks, and of these networks only the tensors are known; "
+                f"{_that_read(*_TENSORS)} read those"
+            )
+    elif not shape.inputs and _reads_embedding(kind):
+        return "it reads the embedding, and these networks have none: they are given word vectors"
     return None
+
+
+def _reads_embedding(kind: Kind) -> bool:
+    """Whether the embedding is one of the parts that a model was made for; others go without."""
+    parts = kind.settings.get("parts")
+    return isinstance(parts, tuple) and "embedding" in parts
 
 
 def data_of(zoo: str) -> str | None:
