@@ -1,4 +1,4 @@
-"""All that docs/results and docs/zoos show: build the zoos, run the benchmark, write the pages.
+"""The plan of docs/results and docs/zoos: build the zoos, run the benchmark, write the pages.
 
     python tools/results.py ../zoos --hours 3       # again, to go on where it stopped
     python tools/results.py ../zoos --list          # only the commands, in their order
@@ -82,11 +82,13 @@ OTHERS = ",".join(model for model in main_models() if model not in COSTLY)
 EXPERIMENTS: tuple[tuple[str, tuple[str, ...], str], ...] = (
     ("sizes", ("mnist-small", "mnist-small-shared"), f"--models {OTHERS} {TWO}"),
     ("components", ("mnist-small-shared", "agnews-small-shared"), ""),
+    ("channels", ("mnist-small-shared",), "--train-runs 300"),
     ("channels", ("agnews-small-shared",), ""),
+    ("augmentation", ("mnist-small-shared",), "--train-runs 300"),
     ("augmentation", ("agnews-small-shared",), ""),
     ("thresholds", ("mnist-small-shared", "agnews-small-shared"), f"--models {OTHERS}"),
-    ("questions", ("mnist-small",), f"--models {OTHERS}"),
-    ("held-out", ("mnist-small",), f"--models {OTHERS}"),
+    ("questions", ("mnist-small", "mnist-small-shared"), f"--models {OTHERS}"),
+    ("held-out", ("mnist-small", "mnist-small-shared"), f"--models {OTHERS}"),
 )
 
 

@@ -1,3 +1,5 @@
+from pathlib import Path
+
 import numpy as np
 import pytest
 
@@ -7,6 +9,8 @@ from transformer_nfn.bench.protocol.cell import Cell
 from transformer_nfn.bench.protocol.computing import Finished, prepared
 from transformer_nfn.bench.protocol.experiments import experiment_cells, smaller_sizes
 from transformer_nfn.bench.report.learning import Learning, learning_table, learnings
+from transformer_nfn.bench.report.pages.larger import sizes_page
+from transformer_nfn.bench.report.pages.page import Page
 from transformer_nfn.bench.report.scores import comparisons
 
 NOISE = {75: 0.5, 150: 0.35, 300: 0.25, None: 0.18}
@@ -138,3 +142,20 @@ def test_the_largest_size_is_the_main_experiments_cell(zoo_folder, monkeypatch):
     (main,) = experiment_cells("main", zoo_folder, models=["hyperparameters"], splits=[0])
     assert cells[-1].name == main.name
     assert len({cell.name for cell in cells}) == 3
+
+
+@pytest.mark.usefixtures("plain_pictures")
+def test_curves_that_fit_badly_are_named(tmp_path: Path) -> None:
+    """One that stood still and then went on is no curve of this form."""
+    again = {75: 9.0, 150: 0.3, 300: 0.3, None: 0.15}
+    resumed = [
+        fake("nfn", split, noise, train_runs=size, zoo_runs=600)
+        for size, noise in again.items()
+        for split in range(5)
+    ]
+    for cells, falls in ((resumed, True), (sized(), False)):
+        learning = only(cells)
+        assert learning.falls("nfn") == falls
+        text = sizes_page(Page(tmp_path, "bench"), [learning])
+        assert text is not None
+        assert ("so it fits badly: Transformer-NFN." in text) == falls

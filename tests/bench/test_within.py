@@ -1,5 +1,6 @@
 from collections import Counter
 from itertools import combinations
+from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
@@ -7,6 +8,8 @@ import pytest
 
 from tests.bench.test_scores import fake, with_predictions
 from transformer_nfn.bench.protocol.computing import Finished
+from transformer_nfn.bench.report.pages.page import Page
+from transformer_nfn.bench.report.pages.zoo import zoo_page
 from transformer_nfn.bench.report.scores import LEAST_GROUPS, Comparison, comparisons
 from transformer_nfn.bench.report.within import (
     ceiling_within,
@@ -105,3 +108,23 @@ def test_runs_without_a_twin_do_not_count():
     assert tau.mean == pytest.approx(by_pairs(comparison, "mlp"))
     splits = comparison.every_split
     assert groups_within(comparison, splits)[1] < groups_within(compared(cells), splits)[1]
+
+
+@pytest.mark.usefixtures("plain_pictures")
+@pytest.mark.parametrize("control", [0.1, None])
+def test_where_the_control_orders_runs_of_one_configuration_nothing_is_concluded(
+    control: float | None, tmp_path: Path
+) -> None:
+    cells = [fake("nfn", split, 0.1, alike=2) for split in range(3)]
+    recipe = [fake("hyperparameters", split, control or 0.0, alike=2) for split in range(3)]
+    if control is None:
+        recipe = [Finished(one.record, with_predictions(one, same_in_twins(one))) for one in recipe]
+    page = zoo_page(Page(tmp_path, "bench"), compared([*cells, *recipe]))
+    assert "Hyperparameters are the\ncontrol" in page
+    assert ("Here the control fails" in page) == (control is not None)
+
+
+def same_in_twins(cell: Finished) -> np.ndarray:
+    """What a model says that knows nothing but the configuration."""
+    names, place = np.unique(cell.table["twins"].to_pylist(), return_inverse=True)
+    return np.arange(len(names))[place].astype(float)

@@ -8,6 +8,8 @@ from statistics import mean
 
 import pytest
 
+from transformer_nfn.zoo import Recipe
+
 ROOT = Path(__file__).parents[2]
 COLUMNS = {
     "MNIST": ("mnist-small", "independent"),
@@ -71,7 +73,7 @@ def compared(text: str) -> list[tuple[str, str, str, float | None]]:
     return found
 
 
-@pytest.mark.parametrize("page", ["README.md", "docs/guides/rank.md"])
+@pytest.mark.parametrize("page", ["README.md", "docs/guides/rank.md", "docs/tutorials/train.md"])
 def test_typed_figures_are_the_published_ones(page: str) -> None:
     figures = compared((ROOT / page).read_text("utf-8"))
     assert len(figures) >= 8
@@ -85,3 +87,17 @@ def test_other_figures_and_unknown_models_are_seen() -> None:
     assert nfn[3] is not None
     assert float(nfn[2]) != nfn[3]
     assert mine == ("MNIST", "mine", "0.5", None)
+
+
+def test_so_many_configurations_are_among_the_first_runs() -> None:
+    """As the rules say of the sizes of learning curves."""
+    rules = (ROOT / "docs" / "results" / "rules.md").read_text("utf-8").replace("\n", " ")
+    recipe = Recipe.load("mnist-small")
+    for track, sizes in (
+        (recipe, (75, 300, 600, 1200, 2400)),
+        (recipe.with_seeds("shared"), (300, 600, 1200)),
+    ):
+        runs = track.first_runs(sizes[-1])
+        counts = [len({run.hyperparameters.twins for run in runs[:size]}) for size in sizes]
+        *some, last = [f"{count:,}" for count in counts]
+        assert f"{', '.join(some)} and {last}" in rules

@@ -118,7 +118,7 @@ def test_the_card_has_the_counts_the_columns_and_the_command(tiny_zoo):
 def test_the_card_of_the_shared_track_says_so(tiny_recipe, tmp_path):
     text = card_text(built(tiny_recipe.with_seeds("shared"), tmp_path, runs=2))
     assert "| seeds | the same for all runs |" in text
-    assert "tnfn zoo build tiny --runs 2 --seeds shared --out tiny" in text
+    assert "tnfn zoo build tiny --runs 2 --seeds shared --out tiny-shared" in text
 
 
 def test_the_histogram_is_a_png(tiny_zoo):

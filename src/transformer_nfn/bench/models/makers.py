@@ -144,7 +144,7 @@ def paper_trees(library: str, title: str) -> Kind:
         "features": "weights",
         "settings": PRESETS["appendix"].model_dump(),
     }
-    what = f"{title} on all weights in one row, with the paper's settings"
+    what = f"{title} on all weights in one row, with the paper's depth and leaves"
     needs = ("sklearn",) if library == "forest" else (library,)
     return Kind(
         title, what, "baseline", "weights", False, settings, _make_trees, needs, "all weights"

@@ -89,6 +89,11 @@ class Learning:
             for model, one in self.foretold.items()
         }
 
+    def falls(self, model: str) -> bool:
+        """Whether a model's curve gives less at the paper's size than was measured at its last."""
+        curve = self.curves.get(model)
+        return curve is not None and curve.at(PAPERS_RUNS).mean < self._measured(model)
+
     def _measured(self, model: str) -> float:
         return self.by_model[model].tau(str(self.sizes_of(model)[-1])).mean
 

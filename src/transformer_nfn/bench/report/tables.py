@@ -1,6 +1,7 @@
 """The tables of a report, in Markdown."""
 
 from collections.abc import Mapping, Sequence
+from typing import TypeVar
 
 import numpy as np
 
@@ -14,6 +15,9 @@ from transformer_nfn.bench.report.published import (
     published_tau,
 )
 from transformer_nfn.bench.report.scores import Comparison, Interval
+
+_Figures = TypeVar("_Figures")
+_TASKS = {"mnist": "MNIST", "ag_news": "AG News"}
 
 
 def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
@@ -162,7 +166,7 @@ def tracks_table(independent: Comparison, shared: Comparison, task: str) -> str:
 def variants_table(comparison: Comparison, experiment: str, task: str) -> str:
     """Variants of Transformer-NFN, with the paper's figure where there is one."""
     published = {"components": COMPONENTS_TABLE, "channels": CHANNELS_TABLE}.get(experiment, {})
-    known = published.get(task, {})
+    known, where = _of_task(published, task)
     whole = "no rank" if experiment == "ranks" else "all parts"
     rows = []
     for model in comparison.models:
@@ -177,14 +181,14 @@ def variants_table(comparison: Comparison, experiment: str, task: str) -> str:
                 f"{comparison.mean_of(model, 'fit_seconds'):.0f}",
             ]
         )
-    published_there = ["in the paper"] * bool(known)
+    published_there = [f"in the paper{where}"] * bool(known)
     return table(["variant", "τ", *published_there, "parameters", "fit, CPU s"], rows)
 
 
 def augmentation_table(by_bound: Mapping[str, Comparison], task: str) -> str:
     """τ where both training and test set hold every net twice, once moved by the group."""
     models = list(dict.fromkeys(m for comparison in by_bound.values() for m in comparison.models))
-    published = AUGMENTED_TABLE.get(task, {})
+    published, where = _of_task(AUGMENTED_TABLE, task)
     rows = []
     for model in models:
         fitted = next(one for one in by_bound.values() if model in one.models)
@@ -196,7 +200,17 @@ def augmentation_table(by_bound: Mapping[str, Comparison], task: str) -> str:
             cells.append(" / ".join(f"{tau:.3f}" for tau in published.get(model, ())))
         rows.append(cells)
     header = ["model", *by_bound]
-    return table(header + ["paper: original / ±1 / ±10 / ±100"] * bool(published), rows)
+    return table(header + [f"paper{where}: original / ±1 / ±10 / ±100"] * bool(published), rows)
+
+
+def _of_task(
+    published: Mapping[str, Mapping[str, _Figures]], task: str
+) -> tuple[Mapping[str, _Figures], str]:
+    """The paper's figures of a task, else of the only one that it has, and which that is."""
+    if task in published or len(published) != 1:
+        return published.get(task, {}), ""
+    ((other, figures),) = published.items()
+    return figures, f", {_TASKS[other]}"
 
 
 def retrained_table(original: Comparison, by_threshold: Mapping[float, Comparison]) -> str:

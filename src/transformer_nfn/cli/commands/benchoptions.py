@@ -17,7 +17,9 @@ Models = Annotated[
 Splits = Annotated[
     str,
     typer.Option(
-        metavar="<int|list>", help="How many of the five splits, or which, numbered from 0: 1,2."
+        metavar="<int|list>",
+        help="How many of the five splits, or which, numbered from 0, with a comma: 1,2 or, for "
+        "one, 1,.",
     ),
 ]
 Seeds = Annotated[

@@ -240,12 +240,13 @@ def _count(number: int, noun: str) -> str:
 def _rebuild_lines(recipe: dict[str, Any], runs: int) -> list[str]:
     if not recipe:
         return []
-    seeds = "" if recipe["seeds"] == "run" else " --seeds shared"
+    shared = recipe["seeds"] != "run"
+    seeds, folder = " --seeds shared" * shared, recipe["name"] + "-shared" * shared
     return [
         "## Build it again",
         "",
         "```sh",
         "pip install 'transformer-nfn[zoo]'",
-        f"tnfn zoo build {recipe['name']} --runs {runs}{seeds} --out {recipe['name']}",
+        f"tnfn zoo build {recipe['name']} --runs {runs}{seeds} --out {folder}",
         "```",
     ]

@@ -2,14 +2,18 @@
 
 from collections.abc import Mapping, Sequence
 
+import numpy as np
+import pyarrow as pa  # type: ignore[import-untyped]
+
+from transformer_nfn.bench.kendall import kendall_tau
 from transformer_nfn.bench.models.registry import MODELS
 from transformer_nfn.bench.protocol.computing import Finished
 from transformer_nfn.bench.protocol.heldout import HELD_OUT
 from transformer_nfn.bench.protocol.record import changes_of
 from transformer_nfn.bench.questions import QUESTIONS
 from transformer_nfn.bench.report.pages.page import Page, splits_of
-from transformer_nfn.bench.report.scores import Comparison, comparisons
-from transformer_nfn.bench.report.tables import shown, table
+from transformer_nfn.bench.report.scores import BySplit, Comparison, comparisons
+from transformer_nfn.bench.report.tables import figure, shown, table
 
 #: Of each zoo and track comparisons by name.
 ByZoo = Mapping[tuple[str, str], dict[str, Comparison]]
@@ -48,12 +52,12 @@ def asked_page(page: Page, cells: Sequence[Finished], held_out: ByZoo) -> str | 
         for (zoo, track), by_name in found.items():
             last = next(reversed(by_name.values()))
             there = (zoo, track) in main
-            columns = {"accuracy": main[zoo, track].in_splits(last.splits)} if there else {}
+            whole = main[zoo, track].in_splits(last.splits) if there else None
             parts += [
                 f"### {zoo}, {track} starts",
                 splits_of(last),
                 page.command(last, *["main"] * there, experiment, models=last.models),
-                _columns({**columns, **by_name}),
+                (_answered if experiment == "questions" else _unseen)(whole, by_name),
             ]
     return "\n\n".join(["# Beyond accuracy", _INTRODUCTION, *parts]) + "\n" if parts else None
 
@@ -67,15 +71,69 @@ def _by_zoo(found: Mapping[str, Sequence[Comparison]]) -> ByZoo:
     return by_zoo
 
 
-def _columns(by_name: Mapping[str, Comparison]) -> str:
-    """τ of each model, a column for each comparison; the first, accuracy, adds no model."""
-    asked = list(by_name.values())[1:] if "accuracy" in by_name else list(by_name.values())
-    seen = dict.fromkeys(model for one in asked for model in one.models)
+def _answered(whole: Comparison | None, by_question: Mapping[str, Comparison]) -> str:
+    """τ of each model, a column for each question, beside that of accuracy."""
+    columns = ({} if whole is None else {"accuracy": whole}) | dict(by_question)
+    rows = [
+        [MODELS[model].title, *(_tau(one, model) for one in columns.values())]
+        for model in _models_of(by_question)
+    ]
+    rows.append(["*without a mistake or a tie*", *(figure(_most(c)) for c in columns.values())])
+    return table(["model", *columns], rows)
+
+
+def _most(comparison: Comparison) -> float:
+    """τ of predictions in the right order of which no two are equal."""
+    answers = [comparison.accuracy(split) for split in comparison.splits]
+    return float(
+        np.mean([kendall_tau(one.argsort(kind="stable").argsort(), one) for one in answers])
+    )
+
+
+def _unseen(whole: Comparison | None, by_kind: Mapping[str, Comparison]) -> str:
+    """τ on rows of each kind: of the ordinary fit → of the one that has not learned from it."""
+    seen = {kind: _on_rows_of(one, whole) for kind, one in by_kind.items()}
     rows = []
-    for model in seen:
-        cells = [shown(c.tau(model)) if model in c.models else "" for c in by_name.values()]
+    for model in _models_of(by_kind):
+        cells = [] if whole is None else [_tau(whole, model)]
+        for kind, one in by_kind.items():
+            ordinary = seen[kind]
+            known = ordinary is not None and model in ordinary.models
+            before = f"{ordinary.tau(model).mean:.3f} → " if known and ordinary else ""
+            cells.append(before + _tau(one, model))
         rows.append([MODELS[model].title, *cells])
-    return table(["model", *by_name], rows)
+    tested = {kind: sum(len(one.accuracy(s)) for s in one.splits) for kind, one in by_kind.items()}
+    header = ["model", *["all rows"] * (whole is not None)]
+    return table([*header, *(f"{kind}, {rows:,} rows" for kind, rows in tested.items())], rows)
+
+
+def _on_rows_of(tested: Comparison, whole: Comparison | None) -> Comparison | None:
+    """What was fitted to all kinds, on the rows of one; None if there is no such fit."""
+    if whole is None:
+        return None
+    cells: dict[str, BySplit] = {}
+    for model in (model for model in whole.models if model in tested.models):
+        for split in tested.splits:
+            rows = tested.first_cell(split).table
+            kept = set(zip(rows["run_id"].to_pylist(), rows["checkpoint"].to_pylist(), strict=True))
+            cells.setdefault(model, {})[split] = {
+                seed: Finished(cell.record, _only(cell.table, kept))
+                for seed, cell in whole.cells[model][split].items()
+            }
+    return Comparison(whole.zoo, whole.track, cells) if cells else None
+
+
+def _only(rows: pa.Table, kept: set[tuple[str, str]]) -> pa.Table:
+    keys = zip(rows["run_id"].to_pylist(), rows["checkpoint"].to_pylist(), strict=True)
+    return rows.filter(pa.array([key in kept for key in keys]))
+
+
+def _models_of(by_name: Mapping[str, Comparison]) -> list[str]:
+    return list(dict.fromkeys(model for one in by_name.values() for model in one.models))
+
+
+def _tau(comparison: Comparison, model: str) -> str:
+    return shown(comparison.tau(model)) if model in comparison.models else ""
 
 
 _INTRODUCTION = """What else weights say, by the same splits and models as
@@ -86,10 +144,12 @@ _QUESTIONS = (
     + "; ".join(
         f"`{name}`, {question.what}" for name, question in QUESTIONS.items() if name != "accuracy"
     )
-    + """. Of two optimizers most pairs are ties, which τ-b leaves out of its numerator: 1 cannot be
-reached there. Models that read no weights know the optimizer and the epoch."""
+    + """. Many pairs of runs have one optimizer, or one epoch: predictions in the right order of
+which no two are equal reach what the last row says. Hyperparameters are given the optimizer and the
+epoch."""
 )
 
 _HELD_OUT = """Runs of one optimizer, or with a learning rate at the upper quartile of the
 optimizer's or above, are left out of training and validation, and only such runs are tested:
-hyperparameters cannot be interpolated there. The column accuracy has all kinds on both sides."""
+hyperparameters cannot be interpolated there. On the same rows: τ of the ordinary fit, which learned
+from all kinds → τ of the one that has not seen this kind, with its interval."""

@@ -33,7 +33,9 @@ def front_page(
             _CLAIMS,
         ]
     parts += [notes] if notes else []
-    parts += ["## What this does not show", _LIMITS]
+    several = any(_has_several(one) for one in comparisons)
+    limits = f"{_LIMITS}\n{_SOME_SEVERAL if several else _ALL_ONCE}"
+    parts += ["## What this does not show", limits]
     parts += [left_out] if left_out else []
     found = [*details, "`results.json`"]
     parts.append(f"More: {', '.join(found)}. {_AGAIN}")
@@ -44,13 +46,19 @@ def _has_smaller(comparison: Comparison) -> bool:
     return any(comparison.train_runs(model) is not None for model in comparison.models)
 
 
+def _has_several(comparison: Comparison) -> bool:
+    """Whether some model has several fits, of other splits or seeds."""
+    fits = (sum(map(len, by_split.values())) for by_split in comparison.cells.values())
+    return any(count > 1 for count in fits)
+
+
 _TITLE = "# Predicting accuracy from weights"
 
-_INTRODUCTION = """How well does a model order small trained transformers by their test accuracy?
+_INTRODUCTION = """How well does a model order small trained transformers by test accuracy?
 The figure is Kendall's τ on unseen runs: 1 is a perfect order, 0 is chance. A tier is what models
 are given; its highest is bold. "Independent" is a seed for each run, "shared" one start for all.
-The noise ceiling is τ between accuracies and the same drawn again; errors that nets
-share can lift a model above it. Each column's page has intervals, costs and commands."""
+The noise ceiling is τ between accuracies and the same drawn again; shared errors
+can lift a model above it. "Ours" are proposed here."""
 
 _FEWER = """In brackets: the number of splits, of models that have fewer than others. Means over
 different splits are not comparable: models are ranked on the splits that all of a tier have."""
@@ -65,5 +73,9 @@ _AGAIN = """`tnfn bench report` makes all pages again from `predictions`, withou
 
 _LIMITS = """Nothing is said of other shapes, tasks or pretrained models. Much of τ tells nets that
 learned from nets that did not: pages have τ among good nets and, where enough configurations were
-tested twice, within them. Intervals cover other test runs of one zoo, one pair of models at a time;
-other training runs and seeds only where a model has several splits and fits."""
+tested twice, within them. Intervals cover other test runs of one zoo, one pair of models at a
+time;"""
+
+_SOME_SEVERAL = """other training runs and seeds only where a model has several fits."""
+
+_ALL_ONCE = """every figure is of one fit on one split, and none covers the luck of these."""

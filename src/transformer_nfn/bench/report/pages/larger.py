@@ -28,6 +28,7 @@ def sizes_page(page: Page, found: Sequence[Learning]) -> str | None:
             _commands(page, learning),
             learning_table(learning),
             *_back_tests(learning),
+            *_falling(learning),
             page.picture(
                 f"sizes-{file_name(learning.zoo, learning.track)}-{whole}.png",
                 "τ against the number of runs",
@@ -45,6 +46,15 @@ def _back_tests(learning: Learning) -> list[str]:
     of = f"{len(missed)} of {len(tested)} models"
     named = f": {', '.join(missed)}" if missed else ""
     return [f"The last size is outside the interval foretold for {of}{named}."]
+
+
+def _falling(learning: Learning) -> list[str]:
+    models = [MODELS[model].title for model in learning.models if learning.falls(model)]
+    if not models:
+        return []
+    return [
+        f"The curve ends below the largest size measured, so it fits badly: {', '.join(models)}."
+    ]
 
 
 def _commands(page: Page, learning: Learning) -> str:
@@ -97,9 +107,10 @@ squares over the points of all splits; its interval is 95 % of the curves that f
 over splits, where there are several, and over tested configurations and seeds, 1,000 draws.
 Three numbers of a curve from so few sizes, and many times beyond the largest: the interval says
 what these curves make of the noise, not whether τ follows such a curve. As a back-test, the curve
-of all sizes but the last foretells the last, which is known. Settings of models stay as they are,
-which larger zoos would allow to be larger; small sizes choose epochs and trees on a handful of
-validation runs."""
+of all sizes but the last foretells the last, which is known; three sizes leave none to foretell.
+Models that are given inputs of the task learn little or nothing from other runs, and have no
+curve. Settings of models stay as they are, which larger zoos would allow to be larger; small
+sizes choose epochs and trees on a handful of validation runs."""
 
 _ACROSS = """Trained on the training runs of one zoo, tested on all rows of another, by τ with
 the accuracies within that zoo: only the order of its nets counts. A model is there if it can

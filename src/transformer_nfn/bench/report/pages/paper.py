@@ -24,7 +24,16 @@ def paper_page(page: Page, cells: Sequence[Finished], main: Sequence[Comparison]
     ]
     if not parts:
         return None
-    return "\n\n".join(["# The paper's other tables", _INTRODUCTION, *parts]) + "\n"
+    return (
+        "\n\n".join(["# The paper's other tables", _INTRODUCTION, *_elsewhere(main), *parts]) + "\n"
+    )
+
+
+def _elsewhere(main: Sequence[Comparison]) -> list[str]:
+    """Where the main tables and the figure of predictions are."""
+    files = [file_name(one.zoo, one.track) for one in main]
+    links = ", ".join(f"[{file}]({file}.md)" for file in files)
+    return [f"{_MAIN}: {links}."] if files else []
 
 
 def _both_tracks(main: Sequence[Comparison]) -> list[str]:
@@ -47,11 +56,18 @@ def _variants(
         if len(comparison.models) > 1:
             parts += [
                 _heading(comparison, experiment),
-                splits_of(comparison),
+                " ".join([splits_of(comparison), *_whole(comparison, experiment)]),
                 page.command(comparison, experiment, models=_named(comparison, models)),
                 tables.variants_table(comparison, experiment, comparison.record["task"]),
             ]
     return [f"## {title}", *parts] if parts else []
+
+
+def _whole(comparison: Comparison, experiment: str) -> list[str]:
+    """What all parts are where none is an embedding."""
+    parts = {"nfn-encoder", "nfn-classifier"}
+    without = parts <= set(comparison.models) and "nfn-embedding" not in comparison.models
+    return [_NO_EMBEDDING] if experiment == "components" and without else []
 
 
 def _named(comparison: Comparison, models: Sequence[str]) -> Sequence[str] | None:
@@ -161,6 +177,12 @@ variants apart. "1 split":
 fitted to that many only, "N runs": to those among the zoo's first N. Rows are in the order of
 the splits that all models have."""
 
+_MAIN = """Its main tables, with thresholds, and its figure of predicted against true accuracy
+are on the pages of the zoos"""
+
+_NO_EMBEDDING = """These networks are given word vectors and have no embedding: all parts are the
+encoder and the classifier."""
+
 _TRACKS = """In the shared track all runs start from one seed, as in the paper's zoo: the nets
 are then points in one common system of coordinates, and a model may read single weights. In the
 independent track every run has its own seed, as checkpoints in the world have. Both zoos are of
@@ -172,7 +194,8 @@ _AUGMENTATION = """As in the paper: training, validation and test set hold every
 is and moved by the group, with entries of M and N uniform in [-1, 1], [-10, 10] or [-100, 100].
 Such matrices are badly conditioned. Transformer-NFN and invariants read both copies alike up to
 rounding. But tensors of Transformer-NFN are divided by their usual sizes, which are those of both
-copies and differ with the bound, and each bound has a fit of its own."""
+copies and differ with the bound, and each bound has a fit of its own, of twice the rows of the
+original and so of twice the steps: that an augmented fit is better says nothing of the group."""
 _BALANCED = '"Balanced" reads heads in their balanced form.'
 
 _RETRAINED = """The paper trains every model again for each threshold. τ of the model trained

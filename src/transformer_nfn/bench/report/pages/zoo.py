@@ -4,7 +4,7 @@ from transformer_nfn.bench.protocol.computing import STRESS_CONDITION
 from transformer_nfn.bench.report import pictures, tables
 from transformer_nfn.bench.report.pages.page import Page, file_name
 from transformer_nfn.bench.report.scores import DRAWS, LEAST_GROUPS, Comparison
-from transformer_nfn.bench.report.within import groups_within, within_table
+from transformer_nfn.bench.report.within import groups_within, tau_within, within_table
 
 
 def zoo_page(page: Page, comparison: Comparison) -> str:
@@ -101,6 +101,11 @@ def _within(comparison: Comparison) -> list[str]:
     )
     differing = "in a weak L2" if comparison.track == "shared" else "in their seed or in a weak L2"
     said = _WITHIN.format(differing=differing)
+    control = None
+    if "hyperparameters" in comparison.models:
+        control = tau_within(comparison, "hyperparameters")
+    if control is not None and control.excludes_zero:
+        counted += " **Here the control fails: nothing follows from this table.**"
     return ["## What weights say beyond the recipe", f"{said} {counted}", found]
 
 
