@@ -169,8 +169,9 @@ def _retrained(page: Page, cells: Sequence[Finished]) -> list[str]:
 
 
 _INTRODUCTION = """What the paper compares beside its main table; [the models at a
-glance](index.md). Its figures stand beside ours of the same model and task; its zoos have 16,000
-runs, all from one seed, and its splits are random over checkpoints. In brackets are 95 %
+glance](index.md). Its figures stand beside ours of the same model and task; its zoos have
+almost 16,000 runs, by its code and published files all from one seed, in splits that are random
+over checkpoints. In brackets are 95 %
 intervals by a bootstrap over configurations, and over seeds where there are several; of a model
 that was fitted once they leave out the luck of its fit, which may be larger than what tells
 variants apart. "1 split":
