@@ -149,7 +149,7 @@ def test_variants_that_are_costly_may_all_be_fitted_to_fewer_runs(tmp_path: Path
     ]
     assert len({original, one, ten}) == 3
     assert more == ["0.879 / 0.830 / 0.833 / 0.833"]  # the paper's, which are of AG News
-    assert "| paper, AG News: original / ±1 / ±10 / ±100 |" in page
+    assert "| in the paper, AG News: original / ±1 / ±10 / ±100 |" in page
     assert "--experiment augmentation --models mlp " in page  # as no other was fitted
 
 
