@@ -200,7 +200,9 @@ def augmentation_table(by_bound: Mapping[str, Comparison], task: str) -> str:
             cells.append(" / ".join(f"{tau:.3f}" for tau in published.get(model, ())))
         rows.append(cells)
     header = ["model", *by_bound]
-    return table(header + [f"in the paper{where}: original / ±1 / ±10 / ±100"] * bool(published), rows)
+    return table(
+        header + [f"in the paper{where}: original / ±1 / ±10 / ±100"] * bool(published), rows
+    )
 
 
 def _of_task(
