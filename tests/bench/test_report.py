@@ -304,6 +304,12 @@ def test_figures_of_one_fit_on_one_split_are_said_to_be_that(tmp_path: Path) -> 
         found = comparisons([*once, *more], ["nfn", "mlp"], uneven=True)
         page = front_page(Page(tmp_path, "bench"), found, "", "", [])
         assert ("one fit on one split" in page) == every
+    # Where only one zoo has several, it is named.
+    other = [fake(model, 0, 0.1, zoo="other", folder="other") for model in ("nfn", "mlp")]
+    cells = [*once, fake("nfn", 1, 0.1), *other]
+    found = comparisons(cells, ["nfn", "mlp"], uneven=True)
+    page = front_page(Page(tmp_path, "bench"), found, "", "", [])
+    assert "several fits, on mnist-small, independent: elsewhere all are one fit" in page
 
 
 def test_placeholders_become_figures() -> None:

@@ -32,9 +32,10 @@ def what_it_lacks(zoo: str, model: str) -> str | None:
 
     Models of users' own are always let in: what they read is their affair.
     """
-    kind, shape = model_named(model), Zoo(zoo).shape
+    kind = model_named(model)
     if kind.origin == "own":
         return None
+    shape = Zoo(zoo).shape
     if kind.tier == "hyperparameters":
         optimizers = set(chosen_table(zoo, "all", None).column("optimizer").to_pylist())
         if not optimizers <= set(OPTIMIZERS):

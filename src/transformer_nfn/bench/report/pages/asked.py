@@ -97,9 +97,9 @@ def _unseen(whole: Comparison | None, by_kind: Mapping[str, Comparison]) -> str:
     for model in _models_of(by_kind):
         cells = [] if whole is None else [_tau(whole, model)]
         for kind, one in by_kind.items():
-            ordinary = seen[kind]
-            known = ordinary is not None and model in ordinary.models
-            before = f"{ordinary.tau(model).mean:.3f} → " if known and ordinary else ""
+            ordinary, before = seen[kind], ""
+            if ordinary is not None and model in ordinary.models:
+                before = f"{ordinary.tau(model).mean:.3f} → "
             cells.append(before + _tau(one, model))
         rows.append([MODELS[model].title, *cells])
     tested = {kind: sum(len(one.accuracy(s)) for s in one.splits) for kind, one in by_kind.items()}

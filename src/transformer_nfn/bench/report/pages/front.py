@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from transformer_nfn.bench.report import pictures
 from transformer_nfn.bench.report.pages.page import Page
 from transformer_nfn.bench.report.scores import LEAST_GROUPS, Comparison
-from transformer_nfn.bench.report.tiers import overview_table, tier_sentences
+from transformer_nfn.bench.report.tiers import column_name, overview_table, tier_sentences
 
 
 def front_page(
@@ -33,9 +33,7 @@ def front_page(
             _CLAIMS,
         ]
     parts += [notes] if notes else []
-    several = any(_has_several(one) for one in comparisons)
-    limits = f"{_LIMITS}\n{_SOME_SEVERAL if several else _ALL_ONCE}"
-    parts += ["## What this does not show", limits]
+    parts += ["## What this does not show", f"{_LIMITS}\n{_several(comparisons)}"]
     parts += [left_out] if left_out else []
     found = [*details, "`results.json`"]
     parts.append(f"More: {', '.join(found)}. {_AGAIN}")
@@ -44,6 +42,16 @@ def front_page(
 
 def _has_smaller(comparison: Comparison) -> bool:
     return any(comparison.train_runs(model) is not None for model in comparison.models)
+
+
+def _several(comparisons: Sequence[Comparison]) -> str:
+    """Where intervals cover other training runs and seeds."""
+    columns = [column_name(one) for one in comparisons if _has_several(one)]
+    if not columns:
+        return _ALL_ONCE
+    if len(columns) == len(comparisons):
+        return _SOME_SEVERAL
+    return f"{_SOME_SEVERAL[:-1]}, on {'; '.join(columns)}: elsewhere all are one fit on one split."
 
 
 def _has_several(comparison: Comparison) -> bool:

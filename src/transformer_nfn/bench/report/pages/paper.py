@@ -65,8 +65,7 @@ def _variants(
 
 def _whole(comparison: Comparison, experiment: str) -> list[str]:
     """What all parts are where none is an embedding."""
-    parts = {"nfn-encoder", "nfn-classifier"}
-    without = parts <= set(comparison.models) and "nfn-embedding" not in comparison.models
+    without = comparison.record["task"] == "ag_news"
     return [_NO_EMBEDDING] if experiment == "components" and without else []
 
 
