@@ -20,17 +20,18 @@ import signal
 import subprocess
 import sys
 import time
+from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from transformer_nfn.bench.models.fittings import CHOSEN, candidates
-from transformer_nfn.bench.models.registry import main_models
+from transformer_nfn.bench.models.fittings import CHOSEN, NEURAL, candidates
+from transformer_nfn.bench.models.registry import MODELS, main_models
 from transformer_nfn.bench.protocol.experiments import SIZES
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = ROOT / "docs" / "results"
-SEARCH = PAGES / "fits.json"
+SEARCHES = PAGES / "fits"
 CARDS = ROOT / "docs" / "zoos"
 OUT_OF_TIME = 3
 #: An interrupted command writes its state; so long it may take.
@@ -43,6 +44,8 @@ class Source(NamedTuple):
     recipe: str
     runs: int
     shared: bool = False
+    #: Models for which its task has too few inputs.
+    without: tuple[str, ...] = ()
 
     @property
     def folder(self) -> str:
@@ -50,11 +53,14 @@ class Source(NamedTuple):
         return f"{self.recipe}-shared" if self.shared else self.recipe
 
 
-#: For choices that no table may see.
-TUNING = Source("mnist-tuning", 192)
+#: For choices that no table may see, by what they are zoos of.
+TUNING = {
+    ("mnist", "independent"): Source("mnist-tuning", 192),
+    ("ag_news", "shared"): Source("agnews-tuning", 192, shared=True),
+}
 #: Of the tables, those first that say most.
 ZOOS = (
-    Source("digits-mini", 128),
+    Source("digits-mini", 128, without=("confidence", "consensus")),
     Source("mnist-small", 2400),
     Source("mnist-small", 1200, shared=True),
     Source("agnews-small", 600),
@@ -62,11 +68,11 @@ ZOOS = (
     Source("mnist-good", 300),
     Source("mnist-small-residual", 600),
 )
-#: The neural models, fitted three times in two splits.
-NEURAL = ("nfn", "nfn-authors", "mlp", "statnn", "tokens", "heads", "probes", "probegen")
-#: What takes longest is fitted to two of the five splits only, and not to split 0, on which
-#: agreement probes were designed; of a larger zoo it learns from so many runs.
-TWO, COSTLY_RUNS = "--splits 1,2", 600
+#: Fitted three times in two splits.
+SEEDED = ("nfn-authors", *NEURAL)
+#: Not split 0, on which agreement probes were designed; what takes longest is fitted to two of the
+#: others only, and of a larger zoo it learns from so many runs.
+FOUR, TWO, COSTLY_RUNS = "--splits 1,2,3,4", "--splits 1,2", 600
 #: What takes longest.
 COSTLY = (
     "nfn-authors",
@@ -77,18 +83,24 @@ COSTLY = (
     "agreement-noise",
     "agreement-invariants",
 )
-OTHERS = ",".join(model for model in main_models() if model not in COSTLY)
+OTHERS = tuple(model for model in main_models() if model not in COSTLY)
+#: What is shown inputs of the task learns little from other runs, and has no learning curve.
+GROWING = ",".join(model for model in OTHERS if not MODELS[model].is_shown_inputs)
+#: Of the paper, and what is cheap.
+FEW = "nfn,mlp,statnn,statistics,invariants"
+ASKED = "statistics,invariants,blockwise,hyperparameters"
 #: Besides the main table: the experiment, on which zoos, and what else is said.
 EXPERIMENTS: tuple[tuple[str, tuple[str, ...], str], ...] = (
-    ("sizes", ("mnist-small", "mnist-small-shared"), f"--models {OTHERS} {TWO}"),
-    ("components", ("mnist-small-shared", "agnews-small-shared"), ""),
+    ("sizes", ("mnist-small", "mnist-small-shared"), f"--models {GROWING}"),
+    ("components", ("mnist-small-shared",), "--train-runs 300"),
+    ("components", ("agnews-small-shared",), ""),
     ("channels", ("mnist-small-shared",), "--train-runs 300"),
     ("channels", ("agnews-small-shared",), ""),
-    ("augmentation", ("mnist-small-shared",), "--train-runs 300"),
-    ("augmentation", ("agnews-small-shared",), ""),
-    ("thresholds", ("mnist-small-shared", "agnews-small-shared"), f"--models {OTHERS}"),
-    ("questions", ("mnist-small", "mnist-small-shared"), f"--models {OTHERS}"),
-    ("held-out", ("mnist-small", "mnist-small-shared"), f"--models {OTHERS}"),
+    ("augmentation", ("mnist-small-shared",), f"--models {FEW} --train-runs 300"),
+    ("augmentation", ("agnews-small-shared",), f"--models {FEW}"),
+    ("thresholds", ("mnist-small-shared", "agnews-small-shared"), f"--models {FEW}"),
+    ("questions", ("mnist-small", "mnist-small-shared"), f"--models {ASKED}"),
+    ("held-out", ("mnist-small", "mnist-small-shared"), f"--models {ASKED}"),
 )
 
 
@@ -117,27 +129,30 @@ def commands(
         asked = ["bench", "run", *named, "--out", out, "--experiment", experiment, "--no-report"]
         return [*tnfn, *asked, *shlex.split(more), *parallel]
 
-    if not _is_searched():
-        yield build(TUNING)
-        fits = [str(ROOT / "tools" / "fits.py"), str(zoos / TUNING.folder)]
-        yield [sys.executable, *fits, "--out", str(SEARCH)]
+    for networks, zoo in TUNING.items():
+        search, models = SEARCHES / f"{zoo.folder}.json", CHOSEN[networks]
+        if not _is_searched(search, models):
+            yield build(zoo)
+            fits = [str(ROOT / "tools" / "fits.py"), str(zoos / zoo.folder)]
+            yield [sys.executable, *fits, "--out", str(search)]
     for zoo in chosen:
         yield build(zoo)
         yield bench("main", [zoo.folder], costly(zoo, COSTLY, ""))
-        yield bench("main", [zoo.folder], f"--splits 5 --models {OTHERS}")
+        others = ",".join(model for model in OTHERS if model not in zoo.without)
+        yield bench("main", [zoo.folder], f"--models {others} {FOUR}")
     there = {zoo.folder for zoo in chosen}
-    slow = [model for model in NEURAL if model in COSTLY]
+    slow = [model for model in SEEDED if model in COSTLY]
     for zoo in chosen:
+        fast = [model for model in SEEDED if model not in slow]
+        yield bench("main", [zoo.folder], f"--models {','.join(fast)} {TWO} --seeds 3")
+        yield bench("main", [zoo.folder], costly(zoo, slow, " --seeds 3"))
         if zoo.recipe == "mnist-small":
-            fast = [model for model in NEURAL if model not in slow]
-            yield bench("main", [zoo.folder], f"--models {','.join(fast)} {TWO} --seeds 3")
-            yield bench("main", [zoo.folder], costly(zoo, slow, " --seeds 3"))
             for size in SIZES:
                 if size < min(COSTLY_RUNS, runs_of(zoo)):
                     yield bench("main", [zoo.folder], costly(zoo, COSTLY, "", size))
     for experiment, folders, more in EXPERIMENTS:
         if there.intersection(folders):
-            yield bench(experiment, [one for one in folders if one in there], more)
+            yield bench(experiment, [one for one in folders if one in there], f"{more} {TWO}")
     report = ["bench", "report", out, str(PAGES), "--to", str(PAGES)]
     yield [*tnfn, *report, "--notes", str(PAGES / "notes.md")]
 
@@ -152,12 +167,12 @@ def copy_cards(zoos: Path, to: Path) -> None:
             shutil.copyfile(folder / "accuracy.png", page.with_suffix(".png"))
 
 
-def _is_searched() -> bool:
-    """Whether all candidates of all models were fitted, here or elsewhere."""
-    if not SEARCH.is_file():
+def _is_searched(search: Path, models: Collection[str]) -> bool:
+    """Whether all candidates of these models were fitted, here or elsewhere."""
+    if not search.is_file():
         return False
-    fits = json.loads(SEARCH.read_text("utf-8"))["fits"]
-    return len(fits) == sum(len(candidates(model)) for model in CHOSEN)
+    fitted = Counter(fit["model"] for fit in json.loads(search.read_text("utf-8"))["fits"])
+    return all(fitted[model] == len(candidates(model)) for model in models)
 
 
 def run(command: list[str], until: float | None) -> int:

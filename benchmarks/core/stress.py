@@ -20,6 +20,7 @@ import numpy as np
 
 from transformer_nfn.bench import MODELS, divide, kendall_tau, load_examples
 from transformer_nfn.bench.protocol.computing import moved_by_group
+from transformer_nfn.bench.protocol.loading import task_and_track
 from transformer_nfn.group import conditioned
 from transformer_nfn.jobs import InProcess
 from transformer_nfn.zoo import Build, Recipe
@@ -35,7 +36,10 @@ def largest_changes(
 ) -> tuple[float, dict[float, float]]:
     """Tau on the test rows, and its largest change under random elements of each condition."""
     divided = divide(zoo, load_examples(zoo, "epochs", None), split)
-    predictor = MODELS[model].predictor(seed=split, tokens=Zoo(zoo).shape.tokens)
+    task, track = task_and_track(zoo)
+    predictor = MODELS[model].predictor(
+        seed=split, tokens=Zoo(zoo).shape.tokens, task=task, track=track
+    )
     predictor.fit(divided.train, divided.validation)
     accuracy = divided.test.accuracy
     tau = kendall_tau(predictor.predict(divided.test), accuracy)

@@ -24,6 +24,7 @@ from transformer_nfn.bench.protocol.computing import (
     Finished,
     cells_url,
     finished_cells,
+    fit_and_save,
     prepared,
     run_cell,
 )
@@ -297,6 +298,33 @@ def test_cells_of_other_settings_are_left_out(zoo_folder, tmp_path, monkeypatch)
     changed = {**MODELS["hyperparameters"].settings, "features": "statistics"}
     kind = replace(MODELS["hyperparameters"], settings=changed)
     monkeypatch.setitem(MODELS, "hyperparameters", kind)
+    assert finished_cells(tmp_path) == []
+
+
+def test_settings_may_be_others_on_some_networks(zoo_folder, tmp_path, monkeypatch):
+    def short(epochs):
+        usual = MODELS["mlp"].settings["fitting"]
+        return {"fitting": {**usual, "epochs": epochs, "warmup": 1}}
+
+    def specially(task, track):
+        kind = replace(MODELS["mlp"], special={(task, track): short(3)})
+        monkeypatch.setitem(MODELS, "mlp", kind)
+        return cell.name
+
+    change_settings(monkeypatch, "mlp", short(2))
+    cell = Cell(zoo=zoo_folder, model="mlp", split=0)
+    plain = cell.name
+    task = load_examples(zoo_folder, "epochs", None).table["task"][0].as_py()
+    assert plain == specially(task, "shared") == specially("another", "independent")
+    assert plain != specially(task, "independent")
+    fit_and_save(cell, tmp_path / "saved")
+    saved = load_predictor(tmp_path / "saved")
+    assert saved.description.record["settings"] == short(3)
+    assert saved.predictor.fitting.epochs == 3
+    run([cell], tmp_path)
+    (done,) = finished_cells(tmp_path)
+    assert (done.record["settings"], done.record["epoch"]) == (short(3), 3)
+    specially(task, "shared")
     assert finished_cells(tmp_path) == []
 
 

@@ -8,6 +8,7 @@ from tests.bench.conftest import write_zoo
 from tests.bench.small import small_examples
 from transformer_nfn.bench.errors import BenchError
 from transformer_nfn.bench.examples import Examples
+from transformer_nfn.bench.protocol import experiments
 from transformer_nfn.bench.protocol.loading import (
     chosen_checkpoints,
     data_digest,
@@ -105,6 +106,12 @@ def test_thresholds_are_quantiles_and_the_papers_where_enough_rows_remain():
         "≥ 40 %",
     ]
     assert [bound.accuracy for bound in bounds] == [0.0, 0.5, 0.5, 0.5, 0.2, 0.4]
+
+
+def test_models_are_trained_again_above_thresholds_that_leave_rows_out_once_each(monkeypatch):
+    examples = with_accuracies(600, np.repeat([0.3, 0.5, 0.9], [100, 400, 100]))
+    monkeypatch.setattr(experiments, "load_examples", lambda *_: examples)
+    assert experiments.retrained("zoo", "epochs", None) == [0.5, 0.4]  # 0.2 leaves out none
 
 
 def test_one_split_with_too_few_rows_takes_a_threshold_away():

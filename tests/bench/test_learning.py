@@ -41,6 +41,21 @@ def test_the_sizes_of_a_model_are_tested_on_the_same_rows():
         learnings(cells, ["nfn"])
 
 
+def test_a_curve_is_of_the_seeds_that_all_its_sizes_have():
+    """A second fit of the whole zoo would make its last point another thing than the others."""
+    once = only(sized())
+    more = [fake("nfn", split, 0.9, zoo_runs=600, seed=1) for split in (0, 3)]
+    again = only(sized() + more)
+    assert again.by_model["nfn"].tau("600") == once.by_model["nfn"].tau("600")
+    every = [
+        fake("nfn", 3, NOISE[size], train_runs=size, zoo_runs=600, seed=1)
+        for size in (75, 150, 300)
+    ]
+    both = only(sized() + more + every).by_model["nfn"]
+    assert all(both.seeds(size, 3) == [0, 1] for size in both.models)
+    assert both.seeds("600", 0) == [0]
+
+
 def test_the_curve_goes_on_from_the_largest_size():
     learning = only(sized())
     curve = learning.curves["nfn"]
@@ -50,20 +65,20 @@ def test_the_curve_goes_on_from_the_largest_size():
     assert curve.at(600).mean < curve.at(16_000).mean <= ceiling
 
 
-def test_the_last_size_is_foretold_by_the_others_alone():
+def test_the_last_size_is_predicted_by_the_others_alone():
     learning = only(sized())
-    foretold = learning.foretold["nfn"]
-    assert foretold.low <= learning.by_model["nfn"].tau("600").mean <= foretold.high
-    assert foretold.high - foretold.low > 0.01  # three points and no fourth
+    expected = learning.last_predicted["nfn"]
+    assert expected.low <= learning.by_model["nfn"].tau("600").mean <= expected.high
+    assert expected.high - expected.low > 0.01  # three points and no fourth
     lying = [
         c if c.record["train_runs"] else fake("nfn", c.record["split"], 9.0, zoo_runs=600)
         for c in sized()
     ]
-    assert only(lying).foretold["nfn"] == foretold
+    assert only(lying).last_predicted["nfn"] == expected
     assert learning.back_tests() == {"nfn": True}
     assert only(lying).back_tests() == {"nfn": False}
     assert only(sized(sizes=(75, 150, None))).back_tests() == {}
-    assert only(sized(sizes=(75, 150, None))).foretold == {}
+    assert only(sized(sizes=(75, 150, None))).last_predicted == {}
 
 
 def test_two_sizes_have_no_curve_but_a_table():
@@ -80,7 +95,7 @@ def test_the_table_has_a_column_for_each_size():
     cells = sized() + sized("mlp", (150, 300, None))
     lines = learning_table(only(cells)).splitlines()
     header = (
-        "| model | 75 runs | 150 runs | 300 runs | 600 runs | the last, foretold by the others |"
+        "| model | 75 runs | 150 runs | 300 runs | 600 runs | the last, predicted by the others |"
     )
     assert lines[0] == f"{header} 16,000, extrapolated | splits |"
     assert len(lines) == 4

@@ -9,7 +9,7 @@ from tests.bench.small import small_examples, three_parts
 from transformer_nfn.bench.errors import BenchError
 from transformer_nfn.bench.kendall import kendall_tau
 from transformer_nfn.bench.models import neural
-from transformer_nfn.bench.models.fittings import CHOSEN, candidates, chosen
+from transformer_nfn.bench.models.fittings import CHOSEN, NEURAL, USUAL, candidates, chosen
 from transformer_nfn.bench.models.neural import Fitting, NeuralPredictor, usual_scale
 from transformer_nfn.bench.models.predictor import Predictor, Step
 from transformer_nfn.bench.models.registry import MODELS
@@ -290,8 +290,13 @@ def test_one_scale_for_each_tensor_is_learned_and_saved(tmp_path):
 
 
 def test_every_neural_model_has_the_same_candidates_and_is_one_of_them():
-    for model in CHOSEN:
+    for model in NEURAL:
         tried = candidates(model)
         assert len(tried) == 12
-        assert chosen(model) in tried
-        assert MODELS[model].settings["fitting"] == chosen(model).model_dump()
+        for networks, models in CHOSEN.items():
+            fitting = chosen(model, networks if model in models else USUAL)
+            assert fitting in tried
+            settings = MODELS[model].settings_on(*networks)
+            assert settings["fitting"] == fitting.model_dump()
+        elsewhere = MODELS[model].settings_on("digits", "shared")
+        assert elsewhere["fitting"] == chosen(model).model_dump()  # of the usual search

@@ -12,9 +12,11 @@ from transformer_nfn.bench.errors import BenchError
 from transformer_nfn.bench.models import queried
 from transformer_nfn.bench.models.predictor import Predictor
 from transformer_nfn.bench.models.queried import QueryPredictor
+from transformer_nfn.bench.protocol import readable
+from transformer_nfn.bench.protocol.experiments import default_models
 from transformer_nfn.bench.protocol.readable import check_inputs, what_it_lacks
 from transformer_nfn.space import apply_net
-from transformer_nfn.zoo import Recipe, load_task
+from transformer_nfn.zoo import DataError, Recipe, load_task
 from transformer_nfn.zoo.format.schema import FORMAT
 from transformer_nfn.zoo.tasks import Part, Task, patches
 
@@ -54,6 +56,39 @@ def test_labels_give_the_accuracy_on_validation_inputs(task, tmp_path):
     (tmp_path / "inputs.safetensors").write_bytes(b"nonsense")
     with pytest.raises(BenchError, match="cannot be read"):
         again.load(tmp_path)
+
+
+def test_a_task_with_too_few_inputs_is_known_before_a_fit(tmp_path, monkeypatch):
+    """Where its data are; elsewhere the first fit says that they are missing."""
+    monkeypatch.setattr(readable, "data_of", lambda zoo: "known")
+    monkeypatch.setattr(readable, "task_and_track", lambda zoo: ("made-up", "independent"))
+    zoo = str(write_zoo(tmp_path, small_examples(4)))
+    counts = {"made-up": 50}
+
+    def inputs_of(name: str, inputs: int, tokens: int) -> tuple[None, range]:
+        if name not in counts:
+            raise DataError("not here")
+        return None, range(counts[name])
+
+    monkeypatch.setattr(readable, "inputs_of", inputs_of)
+    readable._count_inputs.cache_clear()
+    assert what_it_lacks(zoo, "labels-50") is None
+    assert what_it_lacks(zoo, "labels-200") == (
+        "it is shown 200 validation examples with all tokens, and their task has 50"
+    )
+    counts.clear()
+    readable._count_inputs.cache_clear()
+    assert what_it_lacks(zoo, "labels-200") is None
+
+
+def test_across_leaves_out_what_is_shown_more_than_the_task_has(tmp_path, monkeypatch):
+    zoo = str(write_zoo(tmp_path, small_examples(4)))
+    monkeypatch.setattr(readable, "data_of", lambda zoo: "known")
+    for there in (100, 1000):
+        monkeypatch.setattr(readable, "_inputs_there", lambda zoo, count=there: count)
+        models = set(default_models("across", zoo, zoo))
+        assert "labels-50" in models
+        assert ("consensus" in models) == ("labels-200" in models) == (there == 1000)
 
 
 def test_confidence_reads_no_labels(task):

@@ -104,6 +104,10 @@ def test_damaged_models_are_refused(saved, tmp_path):
     (folder / "predictor.json").write_text(json.dumps(described | {"format": 7}))
     with pytest.raises(BenchError, match="not the description"):
         load_predictor(folder)
+    record = {name: value for name, value in described["record"].items() if name != "track"}
+    (folder / "predictor.json").write_text(json.dumps(described | {"record": record}))
+    with pytest.raises(BenchError, match="it does not say the track of the networks"):
+        load_predictor(folder)
     (folder / "predictor.json").write_text(json.dumps(described | {"model": "oracle"}))
     with pytest.raises(BenchError, match="no model 'oracle'"):
         load_predictor(folder)

@@ -238,7 +238,9 @@ def test_the_table_goes_tier_by_tier_and_the_first_of_each_is_bold() -> None:
         f"*{TIERS['hyperparameters']}*",
         "Hyperparameters",
         "*noise ceiling*",
+        "*splits; configurations tested*",
     ]
+    assert rows[-1].endswith(f"|3; {whole.configurations()}|3; {whole.configurations()}|")
     block, nfn, probes, recipe = rows[1], rows[2], rows[4], rows[6]
     assert block == f"|Block features (ours)|**{whole.tau('blockwise').mean:.3f}**||"
     assert [cell.startswith("**") for cell in nfn.split("|")[2:4]] == [False, True]
@@ -246,31 +248,35 @@ def test_the_table_goes_tier_by_tier_and_the_first_of_each_is_bold() -> None:
     assert recipe.endswith("**||")
 
 
-def test_it_is_said_whether_ours_is_first() -> None:
+def test_it_is_said_who_is_first() -> None:
     ahead = compared({"blockwise": 0.02, "nfn": 0.5, "mlp": 0.6})
     assert tier_sentences([ahead]) == ["**weights only**: Block features (ours) is first."]
     behind = compared({"blockwise": 0.5, "nfn": 0.02}, zoo="other")
     alike = compared({"blockwise": 0.2, "nfn": 0.2}, zoo="third")
     (said,) = tier_sentences([ahead, behind])
-    assert said.endswith(
-        "(ours) is first on mnist-small; "
-        "Transformer-NFN is highest on other, ahead of our best, Block features."
-    )
+    assert said.endswith("(ours) is first on mnist-small; Transformer-NFN is first on other.")
     both = compared({"blockwise": 0.02, "nfn": 0.5}, track="shared")
     (said,) = tier_sentences([ahead, both, behind])
     assert "is first on mnist-small;" in said
     worse = compared({"blockwise": 0.5, "nfn": 0.02}, track="shared")
     (said,) = tier_sentences([ahead, worse])
     assert "is first on mnist-small (independent);" in said
-    assert "Transformer-NFN is highest on mnist-small (shared), ahead of our best" in said
-    best, other = (MODELS[model].title for model in alike.ranking())
-    (said,) = tier_sentences([alike])
-    assert best in said
-    assert "is highest, not told apart from " in said
-    assert said.endswith(f"{other}.")
-    assert ("our best" in said) == (best == "Transformer-NFN")
+    assert "Transformer-NFN is first on mnist-small (shared)" in said
+    best = MODELS[alike.ranking()[0]].title
+    assert best in tier_sentences([alike])[0]
+    assert tier_sentences([alike])[0].endswith(" is highest.")
     ours = compared({"agreement": 0.02, "agreement-noise": 0.9})
     assert tier_sentences([ours])[0].endswith("(ours) is first, all are ours.")
+
+
+def test_what_is_not_told_apart_from_the_first_of_its_tier_is_in_italics() -> None:
+    some = compared({"forest": 0.2, "nfn": 0.2, "mlp": 0.2, "heads": 0.9, "agreement": 0.9})
+    rows = {row.split("|")[1]: row.split("|")[2] for row in overview_table([some]).splitlines()}
+    marks = {name: text.count("*") // 2 for name, text in rows.items()}
+    first, *alike = (MODELS[model].title for model in some.ranking(models=["forest", "nfn", "mlp"]))
+    assert marks[first] == marks["Agreement probes (ours)"] == 2
+    assert [marks[title] for title in alike] == [1, 1]
+    assert marks["Graph of heads (ours)"] == 0
 
 
 def test_the_first_may_be_behind_in_more_splits() -> None:
@@ -279,37 +285,36 @@ def test_the_first_may_be_behind_in_more_splits() -> None:
     cells += [fake("mlp", split, 0.3) for split in range(5)] + [fake("forest", 0, 1.0)]
     (one,) = comparisons(cells, ["heads", "mlp", "forest"], uneven=True)
     (said,) = tier_sentences([one])
-    assert said.endswith("(ours) is highest, but in the splits that both have behind MLP.")
+    assert said.endswith("(ours) is highest, but in the splits of each pair behind MLP.")
 
 
-def test_tiers_without_a_model_of_ours_or_with_it_alone_are_told_as_such() -> None:
+def test_tiers_without_a_model_of_ours_are_told_as_such_and_of_one_model_nothing_is_said() -> None:
     said = tier_sentences([compared({"agreement": 0.1, "consensus": 0.2, "confidence": 0.9})])
-    assert said == [
-        f"**{TIERS['queries']}**: Agreement probes (ours) is the only one.",
-        f"**{TIERS['inputs']}**: Consensus is highest; none of these is ours.",
-    ]
+    assert said == [f"**{TIERS['inputs']}**: Consensus is first; none of these is ours."]
 
 
 # -------------------------------------------------------------------------------------- notes
 
 
-def test_figures_of_one_fit_on_one_split_are_said_to_be_that(tmp_path: Path) -> None:
-    """Where one model has a second split or seed, it is no longer true of all."""
-    once = [fake("nfn", 0, 0.1), fake("mlp", 0, 0.3)]
-    for more, every in (
-        ([], True),
-        ([fake("nfn", 1, 0.1)], False),
-        ([fake("nfn", 0, 0.1, seed=1)], False),
-    ):
-        found = comparisons([*once, *more], ["nfn", "mlp"], uneven=True)
-        page = front_page(Page(tmp_path, "bench"), found, "", "", [])
-        assert ("one fit on one split" in page) == every
-    # Where only one zoo has several, it is named.
+def test_it_is_said_where_intervals_cover_the_luck_of_a_fit(tmp_path: Path) -> None:
+    """Where a model has several seeds in a split; several splits do not make them wider."""
+    cells = [fake("nfn", 0, 0.1), fake("mlp", 0, 0.3), fake("nfn", 1, 0.1)]
     other = [fake(model, 0, 0.1, zoo="other", folder="other") for model in ("nfn", "mlp")]
-    cells = [*once, fake("nfn", 1, 0.1), *other]
-    found = comparisons(cells, ["nfn", "mlp"], uneven=True)
-    page = front_page(Page(tmp_path, "bench"), found, "", "", [])
-    assert "several fits, on mnist-small, independent: elsewhere all are one fit" in page
+
+    def page(*more: Finished) -> str:
+        found = comparisons([*cells, *other, *more], ["nfn", "mlp"], uneven=True)
+        return front_page(Page(tmp_path, "bench"), found, "", "", [])
+
+    assert "The luck of a fit is not covered." in page()
+    seeds = [fake("nfn", 1, 0.1, seed=1), fake("mlp", 0, 0.1, seed=1, zoo="other", folder="other")]
+    assert (
+        "covered, in part, only for models with several seeds: Transformer-NFN on mnist-small, "
+        "independent; MLP on other, independent." in page(*seeds)
+    )
+    both = [fake("mlp", 0, 0.1, seed=1)]
+    here = "on mnist-small, independent"
+    assert f"Transformer-NFN {here}; MLP {here} and other, independent." in page(*seeds, *both)
+    assert f"several seeds: Transformer-NFN, MLP {here}." in page(seeds[0], *both)
 
 
 def test_placeholders_become_figures() -> None:

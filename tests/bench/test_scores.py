@@ -71,7 +71,9 @@ def fake(
         "epoch": None,
         "train_rows": 10,
         "validation_rows": 5,
-        "settings": dict(MODELS[model].settings),
+        "settings": MODELS[model].settings_on(
+            changes.get("task", "mnist"), changes.get("track", "independent")
+        ),
         "versions": {},
         "fit_seconds": 1.0,
         "predict_seconds": 0.1,
@@ -202,7 +204,7 @@ def test_an_order_is_claimed_only_where_the_difference_shows_it():
 
 def test_no_order_is_claimed_from_a_handful_of_runs():
     few = of_two(3, 0.02, 5.0)
-    assert few.test_groups(few.splits) == 15 < LEAST_GROUPS
+    assert few.configurations(splits=few.splits) == 15 < LEAST_GROUPS
     assert few.difference("forest", "nfn").low > 0  # which bootstraps of few runs are quick to say
     assert few.order("forest", "nfn") == "not told apart"
     assert "ahead" not in differences_table(few)
@@ -227,7 +229,7 @@ def test_a_costly_model_may_have_fewer_splits():
     assert comparison.tau("forest") != even.tau("forest")
     # What is said of two is of the splits that both have.
     assert comparison.difference("forest", "nfn") == even.difference("forest", "nfn")
-    assert (comparison.test_groups([0, 1]), comparison.test_groups(range(5))) == (80, 200)
+    assert (comparison.configurations(splits=[0, 1]), comparison.configurations()) == (80, 200)
     assert comparison.pooled("nfn")[0].shape == (160,)
     assert comparison.pooled("forest")[0].shape == (400,)
     assert "| Transformer-NFN (2 splits) |" in differences_table(comparison)
@@ -238,7 +240,7 @@ def test_an_order_is_claimed_by_the_configurations_that_both_have_seen():
     cells = [fake("forest", split, 0.02, runs=15) for split in range(3)]
     both = [*cells, fake("nfn", 0, 5.0, runs=15)]
     (comparison,) = comparisons(both, ["forest", "nfn"], uneven=True)
-    assert comparison.test_groups(comparison.every_split) > LEAST_GROUPS
+    assert comparison.configurations() > LEAST_GROUPS
     assert comparison.order("forest", "nfn") == "not told apart"
 
 
@@ -397,7 +399,7 @@ def test_intervals_are_over_configurations_not_over_runs():
         tau = comparison.tau("mlp")
         assert tau.low < tau.mean < tau.high
         widths.append(tau.high - tau.low)
-        assert comparison.test_groups(comparison.splits) == 3 * 40 // alike
+        assert comparison.configurations(splits=comparison.splits) == 3 * 40 // alike
     assert widths[1] > 1.5 * widths[0]
 
 
@@ -439,3 +441,30 @@ def test_results_have_a_record_for_each_seed():
     whole = [one for one in records if one["threshold_name"] == "none"]
     assert [one["seed"] for one in whole] == [0, 1, 2]
     assert [one["tau"] for one in whole] == [round(c.record["tau"], 6) for c in cells]
+
+
+def test_thresholds_are_shown_that_leave_rows_out_and_marked_where_enough_remain():
+    bounds = [
+        ["none", 0.0],
+        ["≥ 20 %", 0.2],
+        ["best 50 %", 0.5],
+        ["best 25 %", 0.9],
+        ["lowest", 0.0],
+    ]
+    cells = [fake(model, 0, noise, thresholds=bounds) for model, noise in NOISE.items()]
+    lowest = float(cells[0].column("test_accuracy").min())
+    bounds[-1][1] = lowest
+    (one,) = comparisons(cells, list(NOISE))
+    header, _, *rows = (
+        line.strip("| ").split(" | ") for line in main_table(one, "mnist").splitlines()
+    )
+    assert header == ["model", "all rows", "≥ 20 %", "best 50 % (≥ 50.0 %)", "best 25 % (≥ 90.0 %)"]
+    title, *counts = rows[-1]
+    assert title == "configurations"
+    accuracy, twins = (cells[0].column(name) for name in ("test_accuracy", "twins"))
+    told = [len(set(twins[accuracy >= bound].tolist())) for bound in (0.0, 0.2, 0.5, 0.9)]
+    assert [int(count) for count in counts] == told
+    assert told[2] >= LEAST_GROUPS > told[3] > 0
+    marked = [[cell.startswith("*") for cell in row[1:]].count(True) for row in rows[:2]]
+    assert marked == [3, 3]
+    assert not any(row[4].startswith("*") for row in rows[:3])

@@ -5,9 +5,11 @@ import re
 from collections import defaultdict
 from pathlib import Path
 from statistics import mean
+from typing import Any
 
 import pytest
 
+from transformer_nfn.bench.models.fittings import CHOSEN, NEURAL
 from transformer_nfn.zoo import Recipe
 
 ROOT = Path(__file__).parents[2]
@@ -101,3 +103,32 @@ def test_so_many_configurations_are_among_the_first_runs() -> None:
         counts = [len({run.hyperparameters.twins for run in runs[:size]}) for size in sizes]
         *some, last = [f"{count:,}" for count in counts]
         assert f"{', '.join(some)} and {last}" in rules
+
+
+def test_the_table_of_searches_is_of_the_published_ones() -> None:
+    page = (ROOT / "docs" / "results" / "models.md").read_text("utf-8").splitlines()
+    for model in NEURAL:
+        shown = [f"`{model}`"]
+        for (task, track), chosen in CHOSEN.items():
+            if model not in chosen:
+                shown += ["", "", ""]
+                continue
+            fits = searched(task, track)
+            tau = {
+                (one["fitting"]["lr"], one["fitting"]["weight_decay"]): one["tau_validation"]
+                for one in fits
+                if one["model"] == model
+            }
+            rate, decay = chosen[model]
+            shown += [f"{rate:g}, {decay:g}", f"{tau[rate, decay]:.3f}", f"{tau[1e-3, 0.0]:.3f}"]
+        assert f"| {' | '.join(shown)} |" in page
+
+
+def searched(task: str, track: str) -> list[dict[str, Any]]:
+    """All fits of the search on networks of a task with a kind of starts."""
+    for path in (ROOT / "docs" / "results" / "fits").glob("*.json"):
+        search = json.loads(path.read_text("utf-8"))
+        if (search["task"], search["track"]) == (task, track):
+            fits: list[dict[str, Any]] = search["fits"]
+            return fits
+    raise AssertionError(f"no search on {task}, {track}")

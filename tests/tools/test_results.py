@@ -10,7 +10,7 @@ from typing import get_args
 import pytest
 
 from tools import fits, results
-from transformer_nfn.bench.models.fittings import CHOSEN, candidates
+from transformer_nfn.bench.models.fittings import CHOSEN, USUAL, candidates
 from transformer_nfn.bench.models.registry import MODELS, main_models
 from transformer_nfn.bench.protocol.experiments import Experiment
 from transformer_nfn.zoo import Recipe
@@ -20,21 +20,27 @@ WAITS = 'trap "touch $0; exit" INT; sleep 60 & wait'
 
 
 def test_every_zoo_is_a_recipe_of_its_size_and_every_experiment_is_one():
-    for zoo in (results.TUNING, *results.ZOOS):
+    assert set(results.TUNING) == set(CHOSEN)
+    for zoo in (*results.TUNING.values(), *results.ZOOS):
         assert Recipe.load(zoo.recipe).runs >= zoo.runs
     folders = {zoo.folder for zoo in results.ZOOS}
     for experiment, zoos, _ in results.EXPERIMENTS:
         assert experiment in get_args(Experiment)
         assert set(zoos) <= folders
-    assert set(results.NEURAL) == {
+    assert set(results.SEEDED) == {
         name for name in main_models() if "fitting" in MODELS[name].settings
     }
 
 
-def test_the_zoo_of_choices_is_in_no_table():
-    assert results.TUNING.folder not in {zoo.folder for zoo in results.ZOOS}
+def test_zoos_of_choices_are_in_no_table():
+    tuned, shown = (
+        {zoo.recipe for zoo in zoos} for zoos in (results.TUNING.values(), results.ZOOS)
+    )
+    assert not tuned & shown
+    seeds = [{Recipe.load(name).seed for name in names} for names in (tuned, shown)]
+    assert not set.intersection(*seeds)  # other runs of the same grids
     for command in results.commands(Path("zoos"), None, ray=False):
-        assert "bench" not in command or "zoos/mnist-tuning" not in command
+        assert "bench" not in command or not any("-tuning" in part for part in command)
 
 
 def test_zoos_can_be_smaller(capsys):
@@ -84,6 +90,19 @@ def test_nothing_that_is_costly_is_fitted_to_a_whole_large_zoo():
         assert not set(results.COSTLY) & set(command[command.index("--models") + 1].split(","))
 
 
+def test_no_figure_is_of_the_split_that_probes_were_designed_on():
+    for command in results.commands(Path("zoos"), None, ray=False):
+        if "run" in command:
+            splits = command[command.index("--splits") + 1]
+            assert set(splits.split(",")) in ({"1", "2"}, {"1", "2", "3", "4"})
+
+
+def test_no_model_is_asked_for_that_a_zoo_has_no_inputs_for():
+    for command in results.commands(Path("zoos"), None, ray=False):
+        if "run" in command and str(Path("zoos") / "digits-mini") in command:
+            assert "consensus" not in command[command.index("--models") + 1].split(",")
+
+
 def test_cards_of_the_zoos_that_are_here_become_pages(tmp_path):
     folder = tmp_path / "agnews-small"
     folder.mkdir()
@@ -110,14 +129,17 @@ def test_the_search_is_made_once(monkeypatch, tmp_path):
     def begin() -> list[list[str]]:
         return list(results.commands(Path("zoos"), None, ray=False))[:2]
 
-    assert results.TUNING.recipe not in begin()[0]
-    published = json.loads(results.SEARCH.read_text("utf-8"))
-    partly = tmp_path / "fits.json"
-    partly.write_text(json.dumps({**published, "fits": published["fits"][:-1]}))
-    for place in (partly, tmp_path / "none.json"):
-        monkeypatch.setattr(results, "SEARCH", place)
+    tuned = results.TUNING[USUAL]
+    assert tuned.recipe not in begin()[0]
+    published = json.loads((results.SEARCHES / f"{tuned.folder}.json").read_text("utf-8"))
+    monkeypatch.setattr(results, "SEARCHES", tmp_path)
+    for fits_done in (published["fits"][:-1], None):
+        search = tmp_path / f"{tuned.folder}.json"
+        search.unlink(missing_ok=True)
+        if fits_done is not None:
+            search.write_text(json.dumps({**published, "fits": fits_done}))
         first, second = begin()
-        assert results.TUNING.recipe in first
+        assert tuned.recipe in first
         assert str(results.ROOT / "tools" / "fits.py") in second
 
 
@@ -146,11 +168,16 @@ def test_a_failure_ends_it(monkeypatch, tmp_path, code):
     assert (tmp_path / "second").exists() == (code == 0)
 
 
-def test_what_is_chosen_is_the_best_of_the_published_search():
-    published = json.loads((results.PAGES / "fits.json").read_text("utf-8"))["fits"]
-    assert fits.in_order(published) == published
-    assert len(published) == sum(len(candidates(model)) for model in CHOSEN)
-    assert fits.best_of(published) == CHOSEN
+def test_what_is_chosen_is_the_best_of_the_published_searches():
+    searched = []
+    for path in results.SEARCHES.glob("*.json"):
+        search = json.loads(path.read_text("utf-8"))
+        published = search["fits"]
+        assert fits.in_order(published) == published
+        searched.append((search["task"], search["track"]))
+        assert len(published) == sum(len(candidates(model)) for model in CHOSEN[searched[-1]])
+        assert fits.best_of(published) == CHOSEN[searched[-1]]
+    assert set(searched) == set(CHOSEN)
 
 
 def test_of_ties_the_first_candidate_is_chosen_whichever_was_finished_first():
@@ -170,4 +197,4 @@ def test_the_best_of_the_search_is_of_whole_searches_only():
     last = candidates("nfn")[-1]
     assert fits.best_of(figures) == {"nfn": (last.lr, last.weight_decay)}
     assert fits.best_of(figures[:-1]) == {}
-    assert set(fits.best_of(figures)) <= set(CHOSEN)
+    assert set(fits.best_of(figures)) <= set(CHOSEN[USUAL])

@@ -79,7 +79,8 @@ def predictor_seeds() -> list[bytes]:
     """A forest without the library that grows one: two leaves."""
     train, validation, test = three_parts(small_examples(20))
     name = next(n for n, kind in MODELS.items() if n.startswith("statistics") or n == "invariants")
-    made: Predictor = model_named(name).predictor(seed=0, tokens=4)
+    networks = {"task": "t", "track": "shared"}
+    made: Predictor = model_named(name).predictor(seed=0, tokens=4, **networks)
     grown = Forest(
         *(np.array(a) for a in ([1, -1, -1], [2, -1, -1], [0, 0, 0])),
         *(np.array(a) for a in ([0.5, 0, 0], [0.0, 1, 2])),
@@ -88,7 +89,7 @@ def predictor_seeds() -> list[bytes]:
     rows = np.ones((2, 10), dtype=np.float32)
     smooth = KernelRegression(np.zeros(10), np.ones(10), rows, np.ones(2), np.ones(2))
     made._readers = Readers(grown, smooth)  # type: ignore[attr-defined]
-    record = {"split": 0, "zoo": "z", "track": "shared", "train_rows": 1, "validation_rows": 1}
+    record = {**networks, "split": 0, "zoo": "z", "train_rows": 1, "validation_rows": 1}
     record |= {"tau": 0.5, "tau_moved": 0.5, "parameters": None, "fit_seconds": 1.0, "fit_seed": 0}
     with tempfile.TemporaryDirectory() as folder:
         save_predictor(made, name, Divided(train, validation, test), record, Path(folder))

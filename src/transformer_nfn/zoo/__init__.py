@@ -18,7 +18,7 @@ from transformer_nfn.zoo.planning import Plan, Speed, calibrate, make_plan
 from transformer_nfn.zoo.published.importing import PublishedImport
 from transformer_nfn.zoo.recipe import RECIPES, Recipe
 from transformer_nfn.zoo.runs import Hyperparameters, Run
-from transformer_nfn.zoo.tasks import TASKS, DataError, load_task
+from transformer_nfn.zoo.tasks import TASKS, DataError, Part, load_task
 from transformer_nfn.zoo.training.trainer import GroupTrainer
 
 __all__ = [
@@ -31,6 +31,7 @@ __all__ = [
     "GroupTrainer",
     "Hyperparameters",
     "NetShape",
+    "Part",
     "Plan",
     "PublishedImport",
     "Recipe",

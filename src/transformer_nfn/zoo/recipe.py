@@ -26,6 +26,7 @@ RECIPES = (
     "mnist-good",
     "mnist-tuning",
     "agnews-small",
+    "agnews-tuning",
     "mnist-paper",
     "agnews-paper",
 )

@@ -1,7 +1,7 @@
 """What the benchmark knows of a model: what it is called, what it is given, how one is made."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any, Literal
 
@@ -38,6 +38,7 @@ class Kind:
         tier: What it is given: models are compared within a tier.
         invariant: Whether the paper's group leaves its predictions as they are, by construction.
         settings: All that determines a fit, beside data and seed; part of a cell's identity.
+        special: Settings that differ on some networks, by their task and kind of starts.
         make: From the settings, a seed, the tokens of a net's input, and a device.
         needs: Packages of the extra `bench` that a fit imports.
         reads: Blocks of the sizes it was fitted to or of any; statistics of tensors, or all
@@ -54,12 +55,20 @@ class Kind:
     make: Maker
     needs: tuple[str, ...] = ()
     reads: Reads = "blocks"
+    special: Mapping[tuple[str, str], Mapping[str, Any]] = field(default_factory=dict)
 
     @property
     def is_shown_inputs(self) -> bool:
         """Whether a network is run on inputs of its task, which have to be there."""
         return self.tier in ("inputs", "labels")
 
-    def predictor(self, *, seed: int, tokens: int, device: str = "cpu") -> Predictor:
-        """One that is not fitted yet."""
-        return self.make(seed=seed, tokens=tokens, device=device, **self.settings)
+    def settings_on(self, task: str, track: str) -> dict[str, Any]:
+        """Its settings on networks of a task, with independent or shared starts."""
+        return {**self.settings, **self.special.get((task, track), {})}
+
+    def predictor(
+        self, *, seed: int, tokens: int, task: str, track: str, device: str = "cpu"
+    ) -> Predictor:
+        """One that is not fitted yet, for networks of a task, with independent or shared starts."""
+        settings = self.settings_on(task, track)
+        return self.make(seed=seed, tokens=tokens, device=device, **settings)

@@ -5,7 +5,7 @@ from typing import Any, Literal
 
 from transformer_nfn.bench.models.agreement import AgreementPredictor, AgreementSettings
 from transformer_nfn.bench.models.featured import FeaturePredictor
-from transformer_nfn.bench.models.fittings import chosen
+from transformer_nfn.bench.models.fittings import CHOSEN, USUAL, Searched, chosen
 from transformer_nfn.bench.models.kind import Kind, Maker, Reads, Tier
 from transformer_nfn.bench.models.neural import Fitting, NeuralPredictor
 from transformer_nfn.bench.models.predictor import Predictor
@@ -118,6 +118,15 @@ def fitted(model: str) -> dict[str, Any]:
     return {"fitting": chosen(model).model_dump()}
 
 
+def searched(model: str) -> dict[Searched, dict[str, Any]]:
+    """The settings of a neural model on networks that had a search of their own."""
+    return {
+        where: {"fitting": chosen(model, where).model_dump()}
+        for where, models in CHOSEN.items()
+        if where != USUAL and model in models
+    }
+
+
 def make_agreement(*, seed: int, tokens: int, device: str, **settings: Any) -> Predictor:
     """Make agreement probes."""
     return AgreementPredictor(
@@ -180,7 +189,8 @@ def asked(score: Score, inputs: int, title: str, what: str) -> Kind:
 
 def variant(title: str, what: str, **settings: Any) -> Kind:
     """The paper's model with other settings."""
-    return Kind(title, what, "variant", "weights", True, {**fitted("nfn"), **settings}, make_nfn)
+    whole = {**fitted("nfn"), **settings}
+    return Kind(title, what, "variant", "weights", True, whole, make_nfn, special=searched("nfn"))
 
 
 def with_channels(*channels: int) -> Kind:

@@ -15,7 +15,7 @@ from transformer_nfn.bench.errors import BenchError
 from transformer_nfn.bench.examples import Examples
 from transformer_nfn.bench.models.predictor import Watch
 from transformer_nfn.jobs import one_thread
-from transformer_nfn.zoo import DataError, ask, load_task
+from transformer_nfn.zoo import DataError, Part, ask, load_task
 
 _FILE = "inputs.safetensors"
 #: So many of the best training networks give the consensus.
@@ -25,6 +25,23 @@ _AT_ONCE = 16  # networks whose answers are in memory together
 #: What is made of the answers: mean confidence, agreement with the best training networks, or
 #: accuracy by the labels.
 Score = Literal["confidence", "consensus", "labels"]
+
+
+def inputs_of(task: str, inputs: int, tokens: int) -> tuple[Part, Int64[Tensor, " s"]]:
+    """The validation examples of a task, and which of them have all tokens.
+
+    Args:
+        task: Its name.
+        inputs: Numbers of a patch, 0 of text.
+        tokens: Of a network's input.
+
+    Raises:
+        DataError: If the task's data are missing.
+    """
+    part = load_task(task, patch=isqrt(inputs) or None).validation
+    if part.lengths is None:
+        return part, torch.arange(len(part))
+    return part, torch.nonzero(part.lengths == tokens).squeeze(1)
 
 
 class QueryPredictor:
@@ -62,14 +79,11 @@ class QueryPredictor:
         Raises:
             BenchError: If the task's data are missing, or too few.
         """
-        name, patch = train.column("task")[0], isqrt(train.shape.owned.inputs) or None
+        name = train.column("task")[0]
         try:
-            part = load_task(name, patch=patch).validation
+            part, whole = inputs_of(name, train.shape.owned.inputs, train.shape.tokens)
         except DataError as error:
             raise BenchError(f"{self.score} needs inputs of {name}: {error}") from error
-        whole = torch.arange(len(part))
-        if part.lengths is not None:
-            whole = torch.nonzero(part.lengths == train.shape.tokens).squeeze(1)
         if len(whole) < self._count:
             raise BenchError(f"{name} has {len(whole)} such inputs, {self._count} are wanted")
         order = torch.randperm(len(whole), generator=torch.Generator().manual_seed(self._seed))

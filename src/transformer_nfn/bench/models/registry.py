@@ -26,6 +26,7 @@ from transformer_nfn.bench.models.makers import (
     neural,
     paper_trees,
     reading_parts,
+    searched,
     statnn,
     variant,
     weight_tokens,
@@ -42,6 +43,7 @@ MODELS: dict[str, Kind] = {
         True,
         fitted("nfn"),
         make_nfn,
+        special=searched("nfn"),
     ),
     "nfn-authors": Kind(
         "Transformer-NFN, authors' schedule",
@@ -60,6 +62,7 @@ MODELS: dict[str, Kind] = {
         False,
         fitted("mlp"),
         neural(flat_mlp),
+        special=searched("mlp"),
     ),
     "statnn": Kind(
         "STATNN",
@@ -69,6 +72,7 @@ MODELS: dict[str, Kind] = {
         False,
         fitted("statnn"),
         neural(statnn),
+        special=searched("statnn"),
     ),
     "xgboost": paper_trees("xgboost", "XGBoost"),
     "lightgbm": paper_trees("lightgbm", "LightGBM"),
@@ -81,6 +85,7 @@ MODELS: dict[str, Kind] = {
         False,
         fitted("tokens"),
         neural(weight_tokens),
+        special=searched("tokens"),
     ),
     "statistics": control(
         "statistics", "Statistics", "mean, variance and quantiles of each tensor", False, "tensors"
@@ -109,6 +114,7 @@ MODELS: dict[str, Kind] = {
         True,
         fitted("heads"),
         neural(graph_of_heads),
+        special=searched("heads"),
     ),
     "probes": Kind(
         "Learned probes",
@@ -118,6 +124,7 @@ MODELS: dict[str, Kind] = {
         True,
         fitted("probes"),
         neural(learned_probes),
+        special=searched("probes"),
         reads="answers",
     ),
     "probegen": Kind(
@@ -129,6 +136,7 @@ MODELS: dict[str, Kind] = {
         True,
         fitted("probegen"),
         neural(generated_probes),
+        special=searched("probegen"),
         reads="answers",
     ),
     "agreement": Kind(
@@ -246,7 +254,7 @@ def register_predictor(name: str, kind: Kind) -> None:
     if kind.origin != "own":
         raise BenchError(f'the origin of a model of one\'s own is "own", got {kind.origin!r}')
     try:
-        json.dumps(dict(kind.settings))
+        json.dumps([dict(some) for some in (kind.settings, *kind.special.values())])
     except (TypeError, ValueError) as error:
         raise BenchError(f"the settings of {name!r} cannot be written as JSON: {error}") from None
     MODELS[name] = kind

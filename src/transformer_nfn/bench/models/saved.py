@@ -5,7 +5,7 @@ import re
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict, ValidationError, field_validator
 
 from transformer_nfn.bench.errors import BenchError
 from transformer_nfn.bench.examples import Divided
@@ -32,6 +32,14 @@ class Description(BaseModel):
     guard_features: Literal["invariants", "statistics"]
     guard_limit: float
     record: dict[str, Any]
+
+    @field_validator("record")
+    @classmethod
+    def _says_what_it_was_fitted_to(cls, record: dict[str, Any]) -> dict[str, Any]:
+        for name in ("task", "track"):
+            if not isinstance(record.get(name), str):
+                raise ValueError(f"it does not say the {name} of the networks")
+        return record
 
 
 class SavedPredictor(NamedTuple):
@@ -121,7 +129,12 @@ def load_predictor(where: str | Path) -> SavedPredictor:
     except (ValidationError, OSError) as error:
         raise BenchError(f"{path} is not the description of a model: {error}") from error
     kind = model_named(described.model)
-    predictor = kind.predictor(seed=described.seed, tokens=described.shape.tokens)
+    predictor = kind.predictor(
+        seed=described.seed,
+        tokens=described.shape.tokens,
+        task=described.record["task"],
+        track=described.record["track"],
+    )
     predictor.load(folder)
     guard = Guard.load(folder, described.guard_features, described.guard_limit)
     return SavedPredictor(predictor, described, guard)

@@ -7,7 +7,7 @@ from pathlib import Path
 from pydantic import BaseModel, ConfigDict, Field
 
 from transformer_nfn.bench.models.registry import model_named
-from transformer_nfn.bench.protocol.loading import Checkpoints, data_digest
+from transformer_nfn.bench.protocol.loading import Checkpoints, data_digest, task_and_track
 
 #: Raised when the same cell would give other figures: finished cells are then computed again.
 VERSION = 1
@@ -66,7 +66,7 @@ class Cell(BaseModel):
             **self.model_dump(exclude={"zoo", "runs", "checkpoints", *_LATER}),
             "version": VERSION,
             "data": data_digest(self.zoo, self.checkpoints, self.runs),
-            "settings": dict(model_named(self.model).settings),
+            "settings": model_named(self.model).settings_on(*task_and_track(self.zoo)),
         }
         if self.train_runs is not None:
             content["train_runs"] = self.train_runs

@@ -30,6 +30,7 @@ from transformer_nfn.bench.protocol.loading import (
     data_digest,
     divide,
     load_examples,
+    task_and_track,
     thinned,
     thresholds,
     track_of,
@@ -84,7 +85,10 @@ def _run_cell(job: CellJob, watch: WatchCell | None) -> dict[str, Any]:
     examples = load_examples(cell.zoo, cell.checkpoints, cell.runs)
     check_inputs(cell.zoo, cell.model)
     divided = prepared(cell)
-    predictor = kind.predictor(seed=cell.fit_seed, tokens=zoo.shape.tokens, device=job.device)
+    task, track = task_and_track(cell.zoo)
+    predictor = kind.predictor(
+        seed=cell.fit_seed, tokens=zoo.shape.tokens, task=task, track=track, device=job.device
+    )
     state = Path(job.out) / "fits" / job.name
     tell = None if watch is None else partial(watch, cell)
     with measured() as fit:
@@ -101,8 +105,8 @@ def _run_cell(job: CellJob, watch: WatchCell | None) -> dict[str, Any]:
         **cell.model_dump(),
         "zoo": zoo.name or Path(zoo.url).name,
         "folder": Path(cell.zoo).name,
-        "track": track_of(zoo),
-        "task": divided.test.table.column("task")[0].as_py(),
+        "track": track,
+        "task": task,
         "zoo_runs": pc.count_distinct(examples.table.column("run")).as_py(),
         "data": data_digest(cell.zoo, cell.checkpoints, cell.runs),
         "thresholds": [
@@ -122,7 +126,7 @@ def _run_cell(job: CellJob, watch: WatchCell | None) -> dict[str, Any]:
         "train_rows": len(divided.train),
         "validation_rows": len(divided.validation),
         "test_rows": len(divided.test),
-        "settings": dict(kind.settings),
+        "settings": kind.settings_on(task, track),
         "versions": versions_here(),
     }
     kept = ["run", "run_id", "twins", "checkpoint", "epoch", "test_accuracy"]
@@ -245,7 +249,10 @@ def is_current(cell: Finished) -> bool:
     if record.get("outside") is not None:
         return kind is None
     # As a record has them, from JSON.
-    return kind is not None and json.loads(json.dumps(dict(kind.settings))) == record["settings"]
+    if kind is None:
+        return False
+    settings = kind.settings_on(record["task"], record["track"])
+    return bool(json.loads(json.dumps(settings)) == record["settings"])
 
 
 def read_cells(out: str | Path, names: Iterable[str] | None = None) -> list[Finished]:
@@ -314,8 +321,9 @@ def _fit_to_all(
     """Fit again to training and test runs together, and save that as `run_cell` does."""
     divided = prepared(cell)
     train = Examples.cat([divided.train, divided.test])
+    task, track = task_and_track(cell.zoo)
     predictor = model_named(cell.model).predictor(
-        seed=cell.fit_seed, tokens=train.shape.tokens, device=device
+        seed=cell.fit_seed, tokens=train.shape.tokens, task=task, track=track, device=device
     )
     tell = None if watch is None else partial(watch, cell)
     predictor.fit(train, divided.validation, state=out / "again", watch=tell)

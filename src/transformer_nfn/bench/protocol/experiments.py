@@ -11,6 +11,7 @@ from transformer_nfn.bench.protocol.heldout import kinds_there
 from transformer_nfn.bench.protocol.loading import (
     Checkpoints,
     chosen_table,
+    leaving_out,
     load_examples,
     thresholds,
 )
@@ -129,7 +130,11 @@ def default_models(
     """The models that an experiment compares."""
     if test_zoo is not None:
         trained, tested = Zoo(zoo).shape, Zoo(test_zoo).shape
-        return tuple(model for model in main_models() if is_readable(model, trained, tested))
+        return tuple(
+            model
+            for model in main_models()
+            if what_it_lacks(zoo, model) is None and is_readable(model, trained, tested)
+        )
     if experiment == "channels":
         return CHANNELS
     if experiment == "ranks":
@@ -148,8 +153,9 @@ def _reads_weights(kind: Kind) -> bool:
 
 
 def retrained(zoo: str, checkpoints: Checkpoints, runs: int | None) -> list[float]:
-    """The thresholds above none, for which models are trained again as in the paper."""
-    return [bound.accuracy for bound in thresholds(load_examples(zoo, checkpoints, runs))[1:]]
+    """The thresholds that leave rows out, for which models are trained again as in the paper."""
+    examples = load_examples(zoo, checkpoints, runs)
+    return [one.accuracy for one in leaving_out(thresholds(examples)[1:], examples.accuracy)]
 
 
 def smaller_sizes(zoo: str, checkpoints: Checkpoints, runs: int | None) -> list[int]:

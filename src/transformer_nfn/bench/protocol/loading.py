@@ -1,6 +1,7 @@
 """The examples of a benchmark: which rows of a zoo count, its track and its thresholds."""
 
 import hashlib
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Literal
@@ -56,6 +57,16 @@ def track_of(zoo: Zoo) -> Track:
         return "independent"
     shared = recipe is None or recipe.get("seeds") == "shared"  # imported: the published zoo
     return "shared" if shared else "independent"
+
+
+def task_and_track(url: str) -> tuple[str, Track]:
+    """What the networks of a zoo were trained on, and whether they have one start.
+
+    Raises:
+        BenchError: If it has no network.
+    """
+    table = chosen_table(url, "all", None)
+    return table.column("task")[0].as_py(), track_of(Zoo(url))
 
 
 def load_examples(url: str, checkpoints: Checkpoints, runs: int | None) -> Examples:
@@ -130,6 +141,15 @@ def thinned(divided: Divided, runs: int) -> Divided:
         side.take(side.column("run") < runs) for side in (divided.train, divided.validation)
     )
     return Divided(train, validation, divided.test)
+
+
+def leaving_out(bounds: Sequence[Threshold], accuracy: np.ndarray) -> list[Threshold]:
+    """Those that leave some rows out, of equal ones the first."""
+    found: dict[float, Threshold] = {}
+    for bound in bounds:
+        if (accuracy < bound.accuracy).any():
+            found.setdefault(bound.accuracy, bound)
+    return list(found.values())
 
 
 def thresholds(examples: Examples) -> list[Threshold]:

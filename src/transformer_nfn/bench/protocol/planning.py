@@ -14,7 +14,7 @@ from transformer_nfn.bench.models.regression.trees import TreePredictor
 from transformer_nfn.bench.protocol.cell import Cell
 from transformer_nfn.bench.protocol.computing import finished_cells, prepared
 from transformer_nfn.bench.protocol.cost import measured
-from transformer_nfn.zoo.dataset import Zoo
+from transformer_nfn.bench.protocol.loading import task_and_track
 
 #: Rows, and rounds of trees or steps of agreement probes, of a calibration: enough to be near, few
 #: enough to take seconds.
@@ -52,15 +52,17 @@ def estimate_seconds(
         if key not in rates:
             if tell is not None:
                 tell(f"calibrating {cell.model} on {key[0]}")
-            tokens = Zoo(cell.zoo).shape.tokens
-            rates[key] = _calibrated(cell.model, tokens, plain) / len(plain.train)
+            rates[key] = _calibrated(cell, plain) / len(plain.train)
         seconds[cell] = rates[key] * len(plain.train) * (1 if cell.augment is None else 2)
     return seconds
 
 
-def _calibrated(model: str, tokens: int, divided: Divided) -> float:
+def _calibrated(cell: Cell, divided: Divided) -> float:
     """CPU seconds of a whole fit."""
-    predictor = model_named(model).predictor(seed=0, tokens=tokens)
+    task, track = task_and_track(cell.zoo)
+    predictor = model_named(cell.model).predictor(
+        seed=0, tokens=divided.train.shape.tokens, task=task, track=track
+    )
     train, validation = divided.train, divided.validation
     if isinstance(predictor, NeuralPredictor):
         few = np.arange(min(_ROWS, len(train)))

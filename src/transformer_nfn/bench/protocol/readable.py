@@ -1,13 +1,16 @@
 """Which models can read networks of another zoo than the one they were trained on."""
 
 from collections.abc import Iterable
+from functools import cache
+from math import inf
 
 from transformer_nfn.bench.errors import BenchError
 from transformer_nfn.bench.models.features.kinds import OPTIMIZERS
 from transformer_nfn.bench.models.kind import Kind, Reads
+from transformer_nfn.bench.models.queried import inputs_of
 from transformer_nfn.bench.models.registry import MODELS, main_models, model_named
 from transformer_nfn.bench.protocol.cell import Cell
-from transformer_nfn.bench.protocol.loading import chosen_table
+from transformer_nfn.bench.protocol.loading import chosen_table, task_and_track
 from transformer_nfn.zoo import DataError, load_task
 from transformer_nfn.zoo.dataset import AnyShape, NetShape, Zoo
 
@@ -16,7 +19,7 @@ _TENSORS: tuple[Reads, ...] = ("tensors", "all weights")
 
 
 def check_known(cells: Iterable[Cell]) -> None:
-    """Refuse cells whose model needs what their zoo does not know of its networks.
+    """Refuse cells whose model needs what their zoo or its task does not have.
 
     Raises:
         BenchError: If one does, saying which models can be taken.
@@ -28,7 +31,7 @@ def check_known(cells: Iterable[Cell]) -> None:
 
 
 def what_it_lacks(zoo: str, model: str) -> str | None:
-    """What a model needs that a zoo of people's own networks does not have; None if nothing.
+    """What a model needs that a zoo or its task does not have; None if nothing.
 
     Models of users' own are always let in: what they read is their affair.
     """
@@ -42,6 +45,11 @@ def what_it_lacks(zoo: str, model: str) -> str | None:
             return "it reads how they were trained, which is not known of all of them"
     elif kind.is_shown_inputs and data_of(zoo) is None:
         return "it is shown inputs of the task, and of these networks' data nothing is known"
+    elif kind.is_shown_inputs and (count := _inputs_there(zoo)) < kind.settings["inputs"]:
+        return (
+            f"it is shown {kind.settings['inputs']:,} validation examples with all tokens, and "
+            f"their task has {count:,}"
+        )
     elif not isinstance(shape, NetShape):
         if kind.reads not in _TENSORS:
             return (
@@ -51,6 +59,21 @@ def what_it_lacks(zoo: str, model: str) -> str | None:
     elif not shape.inputs and _reads_embedding(kind):
         return "it reads the embedding, and these networks have none: they are given word vectors"
     return None
+
+
+def _inputs_there(zoo: str) -> float:
+    """How many inputs networks can be shown; no end to them where their task is not here."""
+    task, _ = task_and_track(zoo)
+    shape = Zoo(zoo).shape.owned
+    return _count_inputs(task, shape.inputs, shape.tokens)
+
+
+@cache
+def _count_inputs(task: str, inputs: int, tokens: int) -> float:
+    try:
+        return len(inputs_of(task, inputs, tokens)[1])
+    except DataError:
+        return inf  # said with the first fit
 
 
 def _reads_embedding(kind: Kind) -> bool:

@@ -73,7 +73,7 @@ class Learning:
         }
 
     @cached_property
-    def foretold(self) -> dict[str, Interval]:
+    def last_predicted(self) -> dict[str, Interval]:
         """What each model's smaller sizes say of its largest, which was measured: a back-test."""
         sizes = {model: self.sizes_of(model) for model in self.by_model}
         return {
@@ -83,10 +83,10 @@ class Learning:
         }
 
     def back_tests(self) -> dict[str, bool]:
-        """For each model with a back-test whether the largest size was in the interval foretold."""
+        """For each model with a back-test whether its largest size is in the predicted interval."""
         return {
             model: one.low <= self._measured(model) <= one.high
-            for model, one in self.foretold.items()
+            for model, one in self.last_predicted.items()
         }
 
     def falls(self, model: str) -> bool:
@@ -110,8 +110,8 @@ class Learning:
 def learnings(cells: Sequence[Finished], models: Sequence[str]) -> list[Learning]:
     """One for each zoo that some model was trained on in more than one size.
 
-    The largest size is the main experiment's cell, trained on the whole zoo. A model's splits are
-    those that all its sizes have.
+    The largest size is the main experiment's cell, trained on the whole zoo. A model's splits, and
+    its seeds in each, are those that all its sizes have.
 
     Args:
         cells: Finished cells.
@@ -141,7 +141,17 @@ def learnings(cells: Sequence[Finished], models: Sequence[str]) -> list[Learning
 
 def _over_sizes(key: tuple[Any, ...], by_size: dict[int, BySplit]) -> Comparison:
     zoo, track, _, runs, _ = key
-    cells = {str(size): by_size[size] for size in sorted(by_size)}
+    fits = set.intersection(
+        *({(s, seed) for s, by_seed in one.items() for seed in by_seed} for one in by_size.values())
+    )
+    cells = {
+        str(size): {
+            split: {seed: by_seed[seed] for seed in by_seed if (split, seed) in fits}
+            for split, by_seed in by_size[size].items()
+            if any((split, seed) in fits for seed in by_seed)
+        }
+        for size in sorted(by_size)
+    }
     return Comparison(named_zoo(zoo, runs), track, cells).evened()
 
 
@@ -153,11 +163,11 @@ def learning_table(learning: Learning) -> str:
         for size in learning.sizes:
             there = str(size) in comparison.models
             cells.append(shown(comparison.tau(str(size))) if there else "")
-        foretold, curve = learning.foretold.get(model), learning.curves.get(model)
-        cells.append("" if foretold is None else shown(foretold))
+        last_predicted, curve = learning.last_predicted.get(model), learning.curves.get(model)
+        cells.append("" if last_predicted is None else shown(last_predicted))
         cells.append("" if curve is None else shown(curve.at(PAPERS_RUNS)))
         cells.append(str(len(comparison.splits)))
         rows.append(cells)
     header = ["model", *(f"{size:,} runs" for size in learning.sizes)]
-    more = ["the last, foretold by the others", f"{PAPERS_RUNS:,}, extrapolated", "splits"]
+    more = ["the last, predicted by the others", f"{PAPERS_RUNS:,}, extrapolated", "splits"]
     return table([*header, *more], rows)

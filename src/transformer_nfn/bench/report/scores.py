@@ -37,7 +37,10 @@ BySplit = dict[int, dict[int, Finished]]
 
 
 class Interval(NamedTuple):
-    """A mean over splits, and 95 % of what it would be with other runs and seeds (bootstrap)."""
+    """A mean over splits, and 95 % of what it would be with other test runs and seeds.
+
+    A bootstrap: the splits are what they are, so other runs to learn from are not in it.
+    """
 
     mean: float
     low: float
@@ -244,10 +247,22 @@ class Comparison:
         mine, its = self.train_runs(model), self.train_runs(other)
         return mine is not None and (its is None or mine < its)
 
-    def test_groups(self, splits: Sequence[int]) -> int:
-        """How many groups of near-twins were tested, in some splits together."""
-        tested = [self.first_cell(split).table.column("twins").to_pylist() for split in splits]
-        return len(set[str]().union(*tested))
+    def configurations(
+        self, threshold: Threshold = NONE, splits: Sequence[int] | None = None
+    ) -> int:
+        """How many groups of near-twins have test rows that reach a threshold.
+
+        Args:
+            threshold: The lowest accuracy of the rows that count; all if none.
+            splits: In which splits together; all if None.
+        """
+        found = set[str]()
+        for split in self.every_split if splits is None else splits:
+            twins = self.first_cell(split).column("twins").astype(str)
+            if threshold != NONE:
+                twins = twins[self.accuracy(split) >= threshold.accuracy]
+            found.update(twins.tolist())
+        return len(found)
 
     def order(self, model: str, other: str) -> Order:
         """What may be said of two models: an order only where what was tested shows it.
@@ -255,7 +270,7 @@ class Comparison:
         "had fewer runs" and "had more runs" stand for behind and ahead where that may be the cause.
         """
         common = self.splits_of(model, other)
-        if self.test_groups(common) < LEAST_GROUPS:
+        if self.configurations(splits=common) < LEAST_GROUPS:
             return "not told apart"
         gap = self.difference(model, other)
         if not gap.excludes_zero:

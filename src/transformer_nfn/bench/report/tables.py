@@ -6,7 +6,7 @@ from typing import TypeVar
 import numpy as np
 
 from transformer_nfn.bench.models.registry import MODELS
-from transformer_nfn.bench.protocol.loading import Threshold
+from transformer_nfn.bench.protocol.loading import Threshold, leaving_out
 from transformer_nfn.bench.report.order import in_tier
 from transformer_nfn.bench.report.published import (
     AUGMENTED_TABLE,
@@ -14,7 +14,7 @@ from transformer_nfn.bench.report.published import (
     COMPONENTS_TABLE,
     published_tau,
 )
-from transformer_nfn.bench.report.scores import Comparison, Interval
+from transformer_nfn.bench.report.scores import LEAST_GROUPS, Comparison, Interval
 
 _Figures = TypeVar("_Figures")
 _TASKS = {"mnist": "MNIST", "ag_news": "AG News"}
@@ -46,8 +46,14 @@ def _limited(comparison: Comparison, model: str) -> str:
 
 
 def main_table(comparison: Comparison, task: str) -> str:
-    """τ of each model at each threshold: the best bold, the second in italics."""
-    bounds = comparison.thresholds
+    """τ of each model at each threshold that leaves rows out.
+
+    Where enough configurations were tested the best is bold, the second in italics.
+    """
+    first, *others = comparison.thresholds
+    every = np.concatenate([comparison.accuracy(split) for split in comparison.every_split])
+    bounds = [first, *leaving_out(others, every)]
+    enough = {one.name: comparison.configurations(one) >= LEAST_GROUPS for one in bounds}
     ranked = {bound.name: comparison.ranking(bound) for bound in bounds}
     paper = [bound.name for bound in bounds if bound.name == "none" or bound.name.startswith("≥")]
     published = has_published(comparison)
@@ -57,13 +63,16 @@ def main_table(comparison: Comparison, task: str) -> str:
         for bound in bounds:
             text = shown(comparison.tau(model, bound))
             place = ranked[bound.name].index(model)
-            cells.append(f"**{text}**" if place == 0 else f"*{text}*" if place == 1 else text)
+            mark = ("**", "*")[place] if enough[bound.name] and place < 2 else ""
+            cells.append(f"{mark}{text}{mark}")
         if published:
             taus = [published_tau(task, model, name) for name in paper]
             cells.append(" / ".join(figure(tau) for tau in taus if tau is not None))
         rows.append(cells)
     ceilings = [figure(comparison.ceiling(bound)) for bound in bounds]
     rows.append(["noise ceiling", *ceilings, *([""] * published)])
+    tested = [f"{comparison.configurations(bound):,}" for bound in bounds]
+    rows.append(["configurations", *tested, *([""] * published)])
     header = ["model", *(_column(bound.name, bound.accuracy) for bound in bounds)]
     names = ["all rows", *paper[1:]]
     return table(header + [f"paper: {' / '.join(names)}"] * published, rows)

@@ -16,9 +16,10 @@ def column_name(comparison: Comparison) -> str:
 
 
 def overview_table(comparisons: Sequence[Comparison]) -> str:
-    """τ of all models on all zoos, tier by tier, the first of each tier bold; the noise ceiling.
+    """τ of all models on all zoos, tier by tier, and the noise ceiling.
 
-    Within a tier in the order of the first zoo, then those that it does not have.
+    The first of each tier is bold, what is not told apart from it in italics. Within a tier in the
+    order of the first zoo, then those that it does not have.
     """
     header = ["model", *(_linked(one) for one in comparisons)]
     rows = [header, ["---"] * len(header)]
@@ -29,13 +30,24 @@ def overview_table(comparisons: Sequence[Comparison]) -> str:
         if models:
             rows.append([f"*{what}*", *[""] * len(comparisons)])
         for model in models:
-            cells = [MODELS[model].title + " (ours)" * _is_ours(model)]
+            cells = [_named(model)]
             for comparison, ranking in zip(comparisons, ranked, strict=True):
-                text = _mean(comparison, model) if model in ranking else ""
-                cells.append(f"**{text}**" if ranking[:1] == [model] else text)
+                cells.append(_cell(comparison, model, ranking) if model in ranking else "")
             rows.append(cells)
     rows.append(["*noise ceiling*", *(figure(one.ceiling()) for one in comparisons)])
+    rows.append(["*splits; configurations tested*", *map(_tested, comparisons)])
     return "\n".join(f"|{'|'.join(row)}|" for row in rows)  # no spaces: they are no words
+
+
+def _tested(comparison: Comparison) -> str:
+    return f"{len(comparison.every_split)}; {comparison.configurations():,}"
+
+
+def _cell(comparison: Comparison, model: str, ranking: Sequence[str]) -> str:
+    text = _mean(comparison, model)
+    if model == ranking[0]:
+        return f"**{text}**"
+    return f"*{text}*" if comparison.order(ranking[0], model) == "not told apart" else text
 
 
 def _mean(comparison: Comparison, model: str) -> str:
@@ -54,12 +66,13 @@ def _linked(comparison: Comparison) -> str:
 
 
 def tier_sentences(comparisons: Sequence[Comparison]) -> list[str]:
-    """For each tier in one sentence who is first on which zoo, and whether it is ours."""
+    """Who is first on which zoo in each tier of several models, and whether it is ours."""
     sentences = []
     for tier, what in TIERS.items():
         found: dict[tuple[str, str], list[Comparison]] = {}
         for comparison in comparisons:
-            if ranked := in_tier(comparison, tier):
+            ranked = in_tier(comparison, tier)
+            if len(ranked) > 1:
                 found.setdefault(_said(comparison, ranked), []).append(comparison)
         said = [f"{who}{_where(there, comparisons)}{rest}" for (who, rest), there in found.items()]
         if said and not any(_is_ours(m) for one in comparisons for m in in_tier(one, tier)):
@@ -72,36 +85,30 @@ def tier_sentences(comparisons: Sequence[Comparison]) -> list[str]:
 def _said(comparison: Comparison, ranked: Sequence[str]) -> tuple[str, str]:
     """What is said of the first of a tier on one zoo: before the zoo's name, and after it."""
     best, *others = ranked
-    title = f"{MODELS[best].title} (ours)" if _is_ours(best) else MODELS[best].title
-    ours = next((model for model in ranked if _is_ours(model)), None)
-    if not others:
-        return f"{title} is the only one", ""
-    if ours is None:
-        return f"{title} is highest", ""
+    title = _named(best)
     orders = {other: comparison.order(best, other) for other in others}
-    if ours != best:
-        return f"{title} is highest", f", {_ORDERS[orders[ours]]} our best, {MODELS[ours].title}"
     # The first is so in the splits that all of the tier have; some pairs have more of them.
-    for word in ("behind", "had fewer runs", "not told apart"):
-        some = [other for other, order in orders.items() if order == word]
-        if some:
-            more = f" and {len(some) - 1} more" if len(some) > 1 else ""
-            return f"{title} is highest", f", {_ORDERS[word]} {MODELS[some[0]].title}{more}"
+    but = [
+        f"{said} {' and '.join(better)}"
+        for word, said in _BUT.items()
+        if (better := [MODELS[other].title for other in others if orders[other] == word])
+    ]
+    if but:
+        return f"{title} is highest", f", but in the splits of each pair {' and '.join(but)}"
+    if "not told apart" in orders.values():
+        return f"{title} is highest", ""
     if set(orders.values()) == {"had more runs"}:
         return f"{title} is highest", ", all others had fewer runs"
     alike = ", of all that had as many runs" * ("had more runs" in orders.values())
-    only = ", all are ours" * all(map(_is_ours, ranked))
-    return f"{title} is first", alike + only
+    return f"{title} is first", alike + ", all are ours" * all(map(_is_ours, ranked))
 
 
-#: How a sentence goes on after what is said of the first of a tier.
-_ORDERS = {
-    "ahead": "ahead of",
-    "behind": "but in the splits that both have behind",
-    "had fewer runs": "but in the splits that both have behind, with fewer runs,",
-    "had more runs": "with more runs than",
-    "not told apart": "not told apart from",
-}
+def _named(model: str) -> str:
+    return MODELS[model].title + " (ours)" * _is_ours(model)
+
+
+#: What is said of the highest where others are better in all splits that a pair has.
+_BUT = {"behind": "behind", "had fewer runs": "behind, with fewer runs,"}
 
 
 def _is_ours(model: str) -> bool:

@@ -24,7 +24,7 @@ RecipeName = Annotated[
     str,
     typer.Argument(
         help="digits-mini, mnist-small, mnist-small-residual, mnist-good, mnist-tuning, "
-        "agnews-small, mnist-paper, agnews-paper, or the path of a TOML file."
+        "agnews-small, agnews-tuning, mnist-paper, agnews-paper, or the path of a TOML file."
     ),
 ]
 Runs = Annotated[

@@ -136,8 +136,8 @@ def _tau(comparison: Comparison, model: str) -> str:
     return shown(comparison.tau(model)) if model in comparison.models else ""
 
 
-_INTRODUCTION = """What else weights say, by the same splits and models as
-[accuracy](index.md), each fitted anew; τ with 95 % intervals over configurations and seeds."""
+_INTRODUCTION = """What else weights say, by some of the models of [accuracy](index.md), each fitted
+anew, on the splits named below; τ with 95 % intervals over configurations and seeds."""
 
 _QUESTIONS = (
     "τ between prediction and answer: "

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+from transformer_nfn.bench.models.registry import MODELS
 from transformer_nfn.bench.report import pictures
 from transformer_nfn.bench.report.pages.page import Page
 from transformer_nfn.bench.report.scores import LEAST_GROUPS, Comparison
@@ -33,7 +34,7 @@ def front_page(
             _CLAIMS,
         ]
     parts += [notes] if notes else []
-    parts += ["## What this does not show", f"{_LIMITS}\n{_several(comparisons)}"]
+    parts += ["## What this does not show", f"{_LIMITS}\n{_lucky(comparisons)}"]
     parts += [left_out] if left_out else []
     found = [*details, "`results.json`"]
     parts.append(f"More: {', '.join(found)}. {_AGAIN}")
@@ -44,29 +45,31 @@ def _has_smaller(comparison: Comparison) -> bool:
     return any(comparison.train_runs(model) is not None for model in comparison.models)
 
 
-def _several(comparisons: Sequence[Comparison]) -> str:
-    """Where intervals cover other training runs and seeds."""
-    columns = [column_name(one) for one in comparisons if _has_several(one)]
-    if not columns:
-        return _ALL_ONCE
-    if len(columns) == len(comparisons):
-        return _SOME_SEVERAL
-    return f"{_SOME_SEVERAL[:-1]}, on {'; '.join(columns)}: elsewhere all are one fit on one split."
-
-
-def _has_several(comparison: Comparison) -> bool:
-    """Whether some model has several fits, of other splits or seeds."""
-    fits = (sum(map(len, by_split.values())) for by_split in comparison.cells.values())
-    return any(count > 1 for count in fits)
+def _lucky(comparisons: Sequence[Comparison]) -> str:
+    """Where intervals cover the luck of a fit."""
+    found: dict[str, list[str]] = {}
+    for comparison in comparisons:
+        for model, by_split in comparison.cells.items():
+            if any(len(by_seed) > 1 for by_seed in by_split.values()):
+                found.setdefault(MODELS[model].title, []).append(column_name(comparison))
+    if not found:
+        return f"{_LUCK} not covered."
+    alike: dict[tuple[str, ...], list[str]] = {}
+    for title, columns in found.items():
+        alike.setdefault(tuple(columns), []).append(title)
+    named = "; ".join(
+        f"{', '.join(titles)} on {' and '.join(columns)}" for columns, titles in alike.items()
+    )
+    return f"{_LUCK} covered, in part, only for models with several seeds: {named}."
 
 
 _TITLE = "# Predicting accuracy from weights"
 
 _INTRODUCTION = """How well does a model order small trained transformers by test accuracy?
 The figure is Kendall's τ on unseen runs: 1 is a perfect order, 0 is chance. A tier is what models
-are given; its highest is bold. "Independent" is a seed for each run, "shared" one start for all.
-The noise ceiling is τ between accuracies and the same drawn again; shared errors
-can lift a model above it. "Ours" are proposed here."""
+are given; its highest is bold, in italics what is not told apart from it. "Independent" is a seed
+for each run, "shared" one start for all. The noise ceiling is τ between accuracies and the same
+drawn again; shared errors can lift a model above it. "Ours" are proposed here."""
 
 _FEWER = """In brackets: the number of splits, of models that have fewer than others. Means over
 different splits are not comparable: models are ranked on the splits that all of a tier have."""
@@ -79,11 +82,10 @@ the paired difference excludes 0, from {LEAST_GROUPS} configurations on."""
 
 _AGAIN = """`tnfn bench report` makes all pages again from `predictions`, without a fit."""
 
-_LIMITS = """Nothing is said of other shapes, tasks or pretrained models. Much of τ tells nets that
-learned from nets that did not: pages have τ among good nets and, where enough configurations were
-tested twice, within them. Intervals cover other test runs of one zoo, one pair of models at a
-time;"""
+_LIMITS = """Nothing is said of other shapes, tasks or pretrained models. Much of τ comes from
+separating networks that learned something from networks that did not: pages have τ among good
+networks and, where enough were tested twice, within configurations. Intervals cover other test runs
+of one zoo, one pair of models at a time. Splits are averaged, not drawn: other training runs are
+not covered."""
 
-_SOME_SEVERAL = """other training runs and seeds only where a model has several fits."""
-
-_ALL_ONCE = """every figure is of one fit on one split, and none covers the luck of these."""
+_LUCK = """The luck of a fit is"""

@@ -45,7 +45,7 @@ def _back_tests(learning: Learning) -> list[str]:
     missed = [MODELS[model].title for model, hit in tested.items() if not hit]
     of = f"{len(missed)} of {len(tested)} models"
     named = f": {', '.join(missed)}" if missed else ""
-    return [f"The last size is outside the interval foretold for {of}{named}."]
+    return [f"The last size is outside the predicted interval for {of}{named}."]
 
 
 def _falling(learning: Learning) -> list[str]:
@@ -107,10 +107,11 @@ squares over the points of all splits; its interval is 95 % of the curves that f
 over splits, where there are several, and over tested configurations and seeds, 1,000 draws.
 Three numbers of a curve from so few sizes, and many times beyond the largest: the interval says
 what these curves make of the noise, not whether τ follows such a curve. As a back-test, the curve
-of all sizes but the last foretells the last, which is known; three sizes leave none to foretell.
+of all sizes but the last predicts the last, which is known; three sizes leave none to predict.
 Models that are given inputs of the task learn little or nothing from other runs, and have no
-curve. Settings of models stay as they are, which larger zoos would allow to be larger; small
-sizes choose epochs and trees on a handful of validation runs."""
+curve. Settings of models stay as they are, which larger zoos would allow to be larger; on
+small ones the number of trees and the kernel's settings are chosen on a handful of validation
+runs."""
 
 _ACROSS = """Trained on the training runs of one zoo, tested on all rows of another, by τ with
 the accuracies within that zoo: only the order of its nets counts. A model is there if it can

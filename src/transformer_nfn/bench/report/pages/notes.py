@@ -54,7 +54,7 @@ def filled(
             the place in its tier; `{gap:ZOO/TRACK/MODEL/OTHER}` is the difference of two and
             `order` says in words what may be said of it; `{first:ZOO/TRACK/TIER}` is the first of a
             tier and `{ceiling:ZOO/TRACK}` the noise ceiling. `grown` is τ that a model's learning
-            curve foretells for as many runs as the paper has, `{unseen:ZOO/TRACK/MODEL/KIND}` τ on
+            curve predicts for as many runs as the paper has, `{unseen:ZOO/TRACK/MODEL/KIND}` τ on
             runs of a kind that it did not learn from.
         comparisons: What there is.
         learnings: Models on several sizes of a zoo.
@@ -107,7 +107,7 @@ def _place(known: Known, model: str) -> str:
 
 def _gap(known: Known, model: str, other: str) -> str:
     gap = known.main.difference(model, other)
-    return f"{gap.mean:+.3f} [{gap.low:+.2f}, {gap.high:+.2f}]"
+    return f"{gap.mean:+.3f} [{gap.low:+.3f}, {gap.high:+.3f}]"
 
 
 def _order(known: Known, model: str, other: str) -> str:

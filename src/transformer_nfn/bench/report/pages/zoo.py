@@ -65,7 +65,7 @@ def _counted(comparison: Comparison) -> str:
     fitted = f" Each model was fitted with {seeds}." if fits != {1} else ""
     if len(fits) > 1:
         fitted = f" Some models were fitted with up to {seeds}."
-    configurations = comparison.test_groups(comparison.every_split)
+    configurations = comparison.configurations()
     splits = len(comparison.every_split)
     return (
         f"{splits} split{'s' * (splits > 1)}, {rows:,} test rows of {runs:,} runs of "
@@ -114,8 +114,10 @@ draws, over configurations (near-twins, runs that differ only in seed or a weak 
 together) and over seeds where there are several. "Ahead" means that the interval of the paired
 difference excludes 0, and is not said of fewer than {LEAST_GROUPS} configurations. A threshold
 leaves test rows of lower accuracy out. Bold is the highest mean, italics the second, in the splits
-that all models have. The noise ceiling is τ between accuracies and the same drawn again on as many
-test examples, for each net on its own; errors that nets share can lift a model above it."""
+that all models have (on the first page italics mean "not told apart"); a column of fewer than
+{LEAST_GROUPS} configurations has neither. The noise ceiling is τ between accuracies and the same
+drawn again on as many test examples, for each net on its own; errors that nets share can lift a
+model above it."""
 
 _PAPER = """The paper's figures are of its own blocks and zoos: 16,000 runs, all from one seed,
 splits random over checkpoints."""

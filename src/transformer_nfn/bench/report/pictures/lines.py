@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 
+from transformer_nfn.bench.protocol.loading import leaving_out
 from transformer_nfn.bench.report.pictures.namedlines import (
     LABELS,
     Line,
@@ -32,10 +33,8 @@ def by_threshold(comparison: Comparison) -> bytes:
     """
     sorted_panels([comparison])
     accuracy = np.concatenate([comparison.accuracy(split) for split in comparison.every_split])
-    distinct = {threshold.accuracy: threshold for threshold in reversed(comparison.thresholds)}
-    lowest, *others = (distinct[bound] for bound in sorted(distinct))
-    # One that leaves no row out repeats the first.
-    chosen = [lowest, *(one for one in others if (accuracy < one.accuracy).any())]
+    lowest, *others = sorted(comparison.thresholds, key=lambda one: one.accuracy)
+    chosen = [lowest, *leaving_out(others, accuracy)]
     places = [100 * threshold.accuracy for threshold in chosen]
     taus = {
         model: [mean_tau(comparison, model, threshold) for threshold in chosen]
