@@ -65,6 +65,7 @@ def fake(
         "threshold": None,
         "thresholds": THRESHOLDS,
         "zoo_runs": 5 * runs,
+        "data": "0" * 64,
         "tau": kendall_tau(predicted, accuracy),
         "tau_moved": 0.0,
         "parameters": None if model == "lightgbm" else 10,

@@ -137,6 +137,7 @@ def cell_seeds() -> list[bytes]:
         "thresholds": [["none", 0.0]],
         "folder": "z",
         "zoo_runs": 10,
+        "data": "0" * 64,
         "tau_moved": 0.5,
         "seed": 0,
     }

@@ -55,7 +55,7 @@ class _Record(BaseModel):
     checkpoints: Checkpoints
     runs: int | None
     zoo_runs: int = Field(ge=1, le=_MOST)
-    data: str | None = Field(default=None, pattern=r"^[0-9a-f]{64}$")
+    data: str = Field(pattern=r"^[0-9a-f]{64}$")
     augment: float | None
     threshold: float | None
     train_runs: int | None = None

@@ -26,9 +26,8 @@ def shown_cells(outs: Sequence[str | Path]) -> tuple[list[Finished], str]:
     Raises:
         BenchError: If there are none.
     """
-    sources = [cells for out in outs for cells in (read_cells(out), read_predictions(out))]
-    every = [cell for cells in sources for cell in cells]
-    shown, left = _of_one_build([[one for one in cells if is_current(one)] for cells in sources])
+    every = [cell for out in outs for cell in (*read_cells(out), *read_predictions(out))]
+    shown, left = _of_one_build([cell for cell in every if is_current(cell)])
     sentences = []
     unknown = Counter(cell.record["model"] for cell in every if not is_current(cell))
     if unknown:
@@ -59,32 +58,30 @@ class _Build(NamedTuple):
 
     Attributes:
         runs: Of the zoo when the cell was computed.
-        data: The digest of the rows, else the place of the cell's source: nobody knows then what
-            else is of this build.
+        data: The digest of the rows.
     """
 
     runs: int
-    data: str | int
+    data: str
 
 
-def _of_one_build(sources: Sequence[Sequence[Finished]]) -> tuple[list[Finished], Counter[str]]:
+def _of_one_build(cells: Sequence[Finished]) -> tuple[list[Finished], Counter[str]]:
     """Of each zoo the cells of its largest build, each once, and why how many others are not."""
     builds: dict[tuple[Any, ...], dict[_Build, dict[str, Finished]]] = {}
-    for place, source in enumerate(sources):
-        for cell in source:
-            build = _Build(cell.record["zoo_runs"], cell.record.get("data") or place)
-            cells = builds.setdefault(_zoo_of(cell), {}).setdefault(build, {})
-            cells.setdefault(_fit_of(cell), cell)
+    for cell in cells:
+        build = _Build(cell.record["zoo_runs"], cell.record["data"])
+        of_build = builds.setdefault(_zoo_of(cell), {}).setdefault(build, {})
+        of_build.setdefault(_fit_of(cell), cell)
     shown: list[Finished] = []
     left: Counter[str] = Counter()
     for of_zoo in builds.values():
         chosen = max(of_zoo, key=lambda build: (build.runs, len(of_zoo[build])))
         shown += of_zoo[chosen].values()
-        for build, cells in of_zoo.items():
+        for build, of_build in of_zoo.items():
             if build.runs < chosen.runs:
-                left["were computed when a zoo had fewer runs"] += len(cells)
+                left["were computed when a zoo had fewer runs"] += len(of_build)
             elif build != chosen:
-                left["are of another build of their zoo, or do not say of which"] += len(cells)
+                left["are of another build of their zoo"] += len(of_build)
     return shown, left
 
 
