@@ -67,7 +67,7 @@ def test_none_is_called_ahead_of_a_model_that_had_fewer_runs():
     assert behind.order("nfn", "forest") == "had fewer runs"
     assert "had fewer runs |" in differences_table(behind)
     asked = "{order:mnist-small/independent/forest/nfn} it"
-    assert filled(asked, [behind]) == "ahead, with more runs, of it"
+    assert filled(asked, [behind]) == "higher, but with more runs, than it"
     cells = [fake(model, 0, **{"noise": 0.02, **some}) for model, some in SIZES.items()]
     (three,) = comparisons(cells, list(SIZES), uneven=True)
     assert tier_sentences([three])[0].endswith("is first, of all that had as many runs.")

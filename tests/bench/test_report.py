@@ -308,13 +308,15 @@ def test_it_is_said_where_intervals_cover_the_luck_of_a_fit(tmp_path: Path) -> N
     assert "The luck of a fit is not covered." in page()
     seeds = [fake("nfn", 1, 0.1, seed=1), fake("mlp", 0, 0.1, seed=1, zoo="other", folder="other")]
     assert (
-        "covered, in part, only for models with several seeds: Transformer-NFN on mnist-small, "
-        "independent; MLP on other, independent." in page(*seeds)
+        "covered, in part, only for models with several seeds: Transformer-NFN on mnist-small; "
+        "MLP on other." in page(*seeds)
     )
     both = [fake("mlp", 0, 0.1, seed=1)]
-    here = "on mnist-small, independent"
-    assert f"Transformer-NFN {here}; MLP {here} and other, independent." in page(*seeds, *both)
-    assert f"several seeds: Transformer-NFN, MLP {here}." in page(seeds[0], *both)
+    assert "several seeds: Transformer-NFN on mnist-small; MLP." in page(*seeds, *both)
+    assert "several seeds: Transformer-NFN and MLP on mnist-small." in page(seeds[0], *both)
+    track = fake("nfn", 0, 0.1, track="shared")
+    only = page(*seeds, track)
+    assert "Transformer-NFN on mnist-small (independent); MLP on other." in only
 
 
 def test_placeholders_become_figures() -> None:
@@ -340,11 +342,15 @@ def test_placeholders_become_figures() -> None:
     assert filled(f"{{gap:{place}/nfn/mlp}}", [one]).startswith("+0.")
     grown, unseen = beyond(["mnist-small"])
     curve = grown[0].curves["nfn"].at(16_000)
-    said = f"{curve.mean:.3f} [{curve.low:.2f}, {curve.high:.2f}]"
+    assert len(one.splits) > 1
+    said = f"{curve.mean:.3f} [{curve.low:.2f}, {curve.high:.2f}] (1 split)"
     assert filled(f"{{grown:{place}/nfn}}", [one], grown, unseen) == said
     adam = unseen["mnist-small", "independent"]["adam"].tau("nfn")
-    said = f"{adam.mean:.3f} [{adam.low:.2f}, {adam.high:.2f}]"
+    said = f"{adam.mean:.3f} [{adam.low:.2f}, {adam.high:.2f}] (1 split)"
     assert filled(f"{{unseen:{place}/nfn/adam}}", [one], grown, unseen) == said
+    (alone,) = comparisons([fake("nfn", 0, 0.1)], ["nfn"])  # of one split too
+    assert "split" not in filled(f"{{grown:{place}/nfn}}", [alone], grown, unseen)
+    assert "split" not in filled(f"{{unseen:{place}/nfn/adam}}", [alone], grown, unseen)
     assert filled("{braces} and $\\frac{1}{2}$ {: stay }", [one]) == (
         "{braces} and $\\frac{1}{2}$ {: stay }"
     )

@@ -74,7 +74,7 @@ def tier_sentences(comparisons: Sequence[Comparison]) -> list[str]:
             ranked = in_tier(comparison, tier)
             if len(ranked) > 1:
                 found.setdefault(_said(comparison, ranked), []).append(comparison)
-        said = [f"{who}{_where(there, comparisons)}{rest}" for (who, rest), there in found.items()]
+        said = [f"{who}{where(there, comparisons)}{rest}" for (who, rest), there in found.items()]
         if said and not any(_is_ours(m) for one in comparisons for m in in_tier(one, tier)):
             said.append("none of these is ours")
         if said:
@@ -115,7 +115,7 @@ def _is_ours(model: str) -> bool:
     return MODELS[model].origin == "ours"
 
 
-def _where(there: Sequence[Comparison], comparisons: Sequence[Comparison]) -> str:
+def where(there: Sequence[Comparison], comparisons: Sequence[Comparison]) -> str:
     """On which zoos: nothing if on all, no track if on both of a zoo."""
     if len(there) == len(comparisons):
         return ""
@@ -124,5 +124,10 @@ def _where(there: Sequence[Comparison], comparisons: Sequence[Comparison]) -> st
         tracks = [one.track for one in there if one.zoo == zoo]
         whole = len(tracks) == sum(one.zoo == zoo for one in comparisons)
         names.append(zoo if whole else f"{zoo} ({' and '.join(tracks)})")
+    return f" on {listed(names)}"
+
+
+def listed(names: Sequence[str]) -> str:
+    """Names as in a sentence."""
     *first, last = names
-    return f" on {', '.join(first)} and {last}" if first else f" on {last}"
+    return f"{', '.join(first)} and {last}" if first else last

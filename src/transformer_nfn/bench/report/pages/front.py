@@ -6,7 +6,7 @@ from transformer_nfn.bench.models.registry import MODELS
 from transformer_nfn.bench.report import pictures
 from transformer_nfn.bench.report.pages.page import Page
 from transformer_nfn.bench.report.scores import LEAST_GROUPS, Comparison
-from transformer_nfn.bench.report.tiers import column_name, overview_table, tier_sentences
+from transformer_nfn.bench.report.tiers import listed, overview_table, tier_sentences, where
 
 
 def front_page(
@@ -47,19 +47,17 @@ def _has_smaller(comparison: Comparison) -> bool:
 
 def _lucky(comparisons: Sequence[Comparison]) -> str:
     """Where intervals cover the luck of a fit."""
-    found: dict[str, list[str]] = {}
+    found: dict[str, list[Comparison]] = {}
     for comparison in comparisons:
         for model, by_split in comparison.cells.items():
             if any(len(by_seed) > 1 for by_seed in by_split.values()):
-                found.setdefault(MODELS[model].title, []).append(column_name(comparison))
+                found.setdefault(MODELS[model].title, []).append(comparison)
     if not found:
         return f"{_LUCK} not covered."
-    alike: dict[tuple[str, ...], list[str]] = {}
-    for title, columns in found.items():
-        alike.setdefault(tuple(columns), []).append(title)
-    named = "; ".join(
-        f"{', '.join(titles)} on {' and '.join(columns)}" for columns, titles in alike.items()
-    )
+    alike: dict[str, list[str]] = {}
+    for title, there in found.items():
+        alike.setdefault(where(there, comparisons), []).append(title)
+    named = "; ".join(f"{listed(titles)}{place}" for place, titles in alike.items())
     return f"{_LUCK} covered, in part, only for models with several seeds: {named}."
 
 
@@ -72,7 +70,8 @@ for each run, "shared" one start for all. The noise ceiling is τ between accura
 drawn again; shared errors can lift a model above it. "Ours" are proposed here."""
 
 _FEWER = """In brackets: the number of splits, of models that have fewer than others. Means over
-different splits are not comparable: models are ranked on the splits that all of a tier have."""
+different splits are not comparable: models are ranked on the splits that all of a tier have. The
+picture has the same means."""
 
 _SMALLER = """"N runs": fitted only to the training and validation runs among the zoo's first N
 (hollow in the picture); a model that was fitted to more is never called ahead of it."""

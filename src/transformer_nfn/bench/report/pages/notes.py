@@ -118,8 +118,8 @@ _ORDERS = {
     "ahead": "ahead of",
     "behind": "behind",
     "not told apart": "not told apart from",
-    "had fewer runs": "behind, with fewer runs,",
-    "had more runs": "ahead, with more runs, of",
+    "had fewer runs": "lower, but with fewer runs, than",
+    "had more runs": "higher, but with more runs, than",
 }
 
 
@@ -134,13 +134,21 @@ def _moved(known: Known, model: str) -> str | None:
 
 
 def _grown(known: Known, model: str) -> str | None:
-    curve = known.learning and known.learning.curves.get(model)
-    return shown(curve.at(PAPERS_RUNS)) if curve else None
+    if known.learning is None or model not in known.learning.curves:
+        return None
+    sizes = known.learning.by_model[model]
+    return shown(known.learning.curves[model].at(PAPERS_RUNS)) + _on(known, sizes)
 
 
 def _unseen(known: Known, model: str, kind: str) -> str | None:
     one = known.held_out.get(kind)
-    return shown(one.tau(model)) if one and model in one.models else None
+    return shown(one.tau(model)) + _on(known, one) if one and model in one.models else None
+
+
+def _on(known: Known, asked: Comparison) -> str:
+    """Of how many splits a figure is, where the main table has others."""
+    count = len(asked.splits)
+    return "" if asked.splits == known.main.every_split else f" ({count} split{'s' * (count > 1)})"
 
 
 #: How many names each takes after zoo and track, and what it says; None if that is not known.

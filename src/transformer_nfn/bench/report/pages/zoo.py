@@ -80,7 +80,8 @@ def _fewer(comparison: Comparison) -> str:
         said += (
             " Models with a number of splits behind their name were fitted to that many. Means "
             "over different splits are not comparable: two models are compared in the splits that "
-            "both have, and tables are in the order of those that all have."
+            "both have, and tables are in the order of those that all have; pictures do not mark "
+            "them."
         )
     if any(comparison.train_runs(model) is not None for model in comparison.models):
         said += (
