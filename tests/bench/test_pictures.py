@@ -15,6 +15,7 @@ from transformer_nfn.bench.report.pictures import (
     by_size,
     by_threshold,
     dots,
+    lines,
     robustness,
     scatter,
     tracks,
@@ -221,3 +222,17 @@ def test_names_of_zoos_are_no_formulas_elsewhere() -> None:
     for narrow in (False, True):
         found = panel_title(zoos[0], narrow=narrow).replace("\n", " ")
         assert found == r"\$\frac{\$ [a b]\x1b0, independent starts"
+
+
+def test_thresholds_stand_where_the_rows_that_they_leave_out_are(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    drawn: list[lines.Line] = []
+    monkeypatch.setattr(lines, "line_picture", lambda found, *_: drawn.extend(found) or b"")
+    one = comparison()
+    by_threshold(one)
+    accuracy = np.concatenate([one.accuracy(split) for split in one.splits])
+    shares = [100 * float((accuracy < bound).mean()) for bound in (0, 0.4, 0.53, 1.0)]
+    assert len(drawn) == len(EIGHT)
+    assert shares == sorted(set(shares))
+    assert all(line.x == shares for line in drawn)

@@ -174,6 +174,7 @@ def with_last(field: str, value: object) -> object:
         with_records(b"\xff"),
         with_records(b"[7]"),
         without_the_last,
+        with_last("data", None),
         with_last("split", -1),
         with_last("split", 5),
         with_last("thresholds", []),

@@ -348,6 +348,10 @@ def test_placeholders_become_figures() -> None:
     adam = unseen["mnist-small", "independent"]["adam"].tau("nfn")
     said = f"{adam.mean:.3f} [{adam.low:.2f}, {adam.high:.2f}] (1 split)"
     assert filled(f"{{unseen:{place}/nfn/adam}}", [one], grown, unseen) == said
+    two = [fake("nfn", split, 0.1, held_out="adam") for split in (0, 1)]
+    (two_splits,) = comparisons(two, ["nfn"], held_out="adam")
+    more = {("mnist-small", "independent"): {"adam": two_splits}}
+    assert filled(f"{{unseen:{place}/nfn/adam}}", [one], (), more).endswith("] (2 splits)")
     (alone,) = comparisons([fake("nfn", 0, 0.1)], ["nfn"])  # of one split too
     assert "split" not in filled(f"{{grown:{place}/nfn}}", [alone], grown, unseen)
     assert "split" not in filled(f"{{unseen:{place}/nfn/adam}}", [alone], grown, unseen)
