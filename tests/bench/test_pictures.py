@@ -5,6 +5,7 @@ import matplotlib.image
 import numpy as np
 import pyarrow as pa
 import pytest
+from matplotlib.figure import Figure
 
 from transformer_nfn.bench.errors import BenchError
 from transformer_nfn.bench.models.registry import MODELS, main_models
@@ -16,6 +17,7 @@ from transformer_nfn.bench.report.pictures import (
     by_threshold,
     dots,
     lines,
+    namedlines,
     robustness,
     scatter,
     tracks,
@@ -236,3 +238,17 @@ def test_thresholds_stand_where_the_rows_that_they_leave_out_are(
     assert len(drawn) == len(EIGHT)
     assert shares == sorted(set(shares))
     assert all(line.x == shares for line in drawn)
+
+
+@pytest.mark.parametrize("order", [["nfn", "nfn-authors"], ["nfn-authors", "nfn"]])
+def test_the_authors_schedule_is_hollow_wherever_it_stands(
+    monkeypatch: pytest.MonkeyPatch, order: list[str]
+) -> None:
+    figure = Figure()
+    monkeypatch.setattr(namedlines, "drawn_png", lambda *given: given[-1](figure) or b"")
+    found = [namedlines.Line(model, [0.0, 1.0], [0.5, 0.5]) for model in order]
+    namedlines.line_picture(found, lambda _: None, None)
+    faces = {
+        model: str(line.get_mfc()) for model, line in zip(order, figure.axes[0].lines, strict=True)
+    }
+    assert faces["nfn-authors"] == "white" != faces["nfn"]

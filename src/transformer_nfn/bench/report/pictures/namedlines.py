@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
-from transformer_nfn.bench.models.registry import model_named
+from transformer_nfn.bench.models.registry import MODELS, model_named
 from transformer_nfn.bench.report.pictures.style import (
     GREY,
     LIGHT,
@@ -18,7 +18,7 @@ from transformer_nfn.bench.report.scores import Interval
 LABELS = 1.035  # where the names of lines begin, 1 being the right end of the axes
 _LINE_MARKERS = "osD^vPX<>p*"
 _FULL: dict[str, Any] = {"markeredgecolor": "white", "markeredgewidth": 0.8}
-#: Of the paper's model there is a second line, by the authors' schedule.
+#: Of the paper's model there is a second line, by the authors' schedule: in the registry behind it.
 _HOLLOW: dict[str, Any] = {"markerfacecolor": "white", "markeredgewidth": 1.8}
 
 
@@ -60,6 +60,8 @@ def line_picture(
         bands = [*(line.band or []), *(line.beyond_band or [])]
         values += [value for interval in bands for value in interval]
     limits = tau_limits(values + (ceiling[1] if ceiling else []))
+    there = {line.model for line in lines}
+    full = next((name for name in MODELS if name in there and _is_papers(name)), None)
     labels = len(lines) + (ceiling is not None)
     height = max(5.6, 0.27 * labels + 1.6)
 
@@ -74,14 +76,14 @@ def line_picture(
         for line in lines:
             look = look_of(line.model)
             kind = model_named(line.model)
-            paper = kind.origin == "published"
+            paper = _is_papers(line.model)
             number = count[kind.origin] = count.get(kind.origin, -1) + 1
             axes.plot(
                 line.x,
                 line.taus,
                 marker="D" if paper else _LINE_MARKERS[number % len(_LINE_MARKERS)],
                 markersize=7.5 if paper else 6,
-                **(_HOLLOW if paper and number else _FULL),
+                **(_HOLLOW if paper and line.model != full else _FULL),
                 color=look.colour,
                 linewidth=2.8 if paper else 1.5,
                 zorder=4 if paper else 3,
@@ -133,6 +135,10 @@ def line_picture(
             )
 
     return drawn_png(WIDTH, height, draw)
+
+
+def _is_papers(model: str) -> bool:
+    return model_named(model).origin == "published"
 
 
 def _shade(
